@@ -1,0 +1,1 @@
+"""Lossless observation speculation for tool-using LLM agents."""

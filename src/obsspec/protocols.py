@@ -1,0 +1,134 @@
+"""The four seams of obsspec. Each says what holds under cancellation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from obsspec.values import (
+    Completion,
+    Context,
+    GenerationKey,
+    Observation,
+    Prediction,
+    Priority,
+    Sampling,
+    StopReason,
+    Tokens,
+    ToolCall,
+    Turn,
+)
+
+OnTokens = Callable[[int], None]  # called with the number of tokens sampled so far in this generation
+
+
+class Policy(Protocol):
+    """A model behind token ids: ids in, ids and logprobs out.
+
+    Cancelling `generate` ends the request at the engine promptly, not only at the client. Errors: `EngineError`.
+    With a deterministic engine the result is a function of (prompt, sampling, weights) alone.
+    """
+
+    @property
+    def weight_version(self) -> str:
+        """The version that a request sent now would be sampled with."""
+        ...
+
+    async def generate(
+        self,
+        prompt: Tokens,
+        sampling: Sampling,
+        *,
+        priority: Priority = Priority.COMMITTED,
+        on_tokens: OnTokens | None = None,
+    ) -> Completion: ...
+
+
+class WorldModel(Protocol):
+    """A predictor of observations.
+
+    Cancelling `predict` frees whatever it was using. It may raise `EngineError`; it may return nothing.
+    `learn` is called once for each committed turn, in order, after the real observations are known.
+    """
+
+    async def predict(self, context: Context, breadth: int) -> Sequence[Prediction]:
+        """At most `breadth` candidates, best first; each holds one observation per call of the turn."""
+        ...
+
+    def learn(self, context: Context, observations: tuple[Observation, ...]) -> None: ...
+
+
+class Sandbox(Protocol):
+    """Where tools run. Calls are executed one at a time, in the order given.
+
+    Cancelling `execute` kills what the call started. Errors of the sandbox itself: `SandboxError`; a failing
+    command is not an error but an observation.
+    """
+
+    async def execute(self, call: ToolCall) -> Observation: ...
+
+
+class Renderer(Protocol):
+    """Messages to token ids and back. Prompts only ever grow; sampled ids are never re-encoded.
+
+    Predicted and real observations are encoded by the same `extend`.
+    """
+
+    @property
+    def stop_token_ids(self) -> Tokens:
+        """Ids that end an action when sampled."""
+        ...
+
+    @property
+    def observation_stop_ids(self) -> Tokens:
+        """Ids that end an observation when a world model samples them."""
+        ...
+
+    def start(self, instruction: str) -> Tokens: ...
+
+    def parse(self, completion: Completion) -> Turn: ...
+
+    def extend(self, prompt: Tokens, completion: Tokens, observations: Sequence[Observation]) -> Tokens:
+        """The whole next prompt: `prompt + completion + frames of the observations`."""
+        ...
+
+    def open_observation(self, prompt: Tokens, completion: Tokens, done: Sequence[Observation]) -> Tokens:
+        """The prompt on which a language model continues with the text of observation number `len(done)`."""
+        ...
+
+    def read_observation(self, token_ids: Tokens) -> str | None:
+        """The text a world model wrote after `open_observation`; None if it did not close it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Followup:
+    """What comes after a turn: the whole next prompt, and the call the loop makes on it or why it makes none."""
+
+    prompt: Tokens
+    key: GenerationKey | None
+    stop: StopReason | None = None
+
+
+class Continuation(Protocol):
+    """The pure rules by which a loop goes from one call to the next; the loop and the session share one object."""
+
+    def parse(self, completion: Completion) -> Turn: ...
+
+    def follow(
+        self, level: int, key: GenerationKey, completion: Completion, observations: Sequence[Observation]
+    ) -> Followup:
+        """What the loop does after turn number `level` (0-based) ends with these observations."""
+        ...
+
+    def speculable(self, level: int, turn: Turn) -> bool:
+        """False when it is already known that no call can follow turn `level`."""
+        ...
+
+
+class SandboxProvider(Protocol):
+    """Opens sandboxes. Leaving the context, in any way, leaves no process of the sandbox alive."""
+
+    def open(self, spec: object) -> AbstractAsyncContextManager[Sandbox]: ...

@@ -1,0 +1,83 @@
+"""The terminal format: one shell command a turn, framed by control tokens only, so that a turn costs few tokens.
+
+    <|im_start|>user\n{instruction}<|im_end|>\n
+    <jupyter_code>{command}<|im_end|>          sampled: a tool call
+    <jupyter_output>{observation}<|im_end|>    the frame of its observation
+    {answer}<|im_end|>                         sampled: the final answer
+
+Nothing is ever re-rendered: a prompt is the previous prompt, the sampled ids, and one frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import MappingProxyType
+
+from obsspec.render.vocabulary import Vocabulary
+from obsspec.values import Completion, FinishReason, Observation, StopReason, Tokens, ToolCall, Turn
+
+TOOL_NAME = "bash"
+
+
+class TerminalRenderer:
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary = vocabulary
+        self._start = vocabulary.control("<|im_start|>")
+        self._end = vocabulary.control("<|im_end|>")
+        self._code = vocabulary.control("<jupyter_code>")
+        self._output = vocabulary.control("<jupyter_output>")
+
+    @property
+    def stop_token_ids(self) -> Tokens:
+        return (self._end,)
+
+    @property
+    def observation_stop_ids(self) -> Tokens:
+        return (self._end,)
+
+    def start(self, instruction: str) -> Tokens:
+        encode = self._vocabulary.encode
+        return (self._start, *encode(f"user\n{instruction}"), self._end, *encode("\n"))
+
+    def call(self, command: str) -> Tokens:
+        """The ids of a turn that runs `command`, as a policy would sample them: for training data."""
+        return (self._code, *self._vocabulary.encode(command), self._end)
+
+    def answer(self, text: str) -> Tokens:
+        """The ids of a final turn, as a policy would sample them: for training data."""
+        return (*self._vocabulary.encode(text), self._end)
+
+    def parse(self, completion: Completion) -> Turn:
+        ids = completion.token_ids
+        if not ids:
+            return Turn(stop=StopReason.EMPTY)
+        if completion.finish_reason is FinishReason.LENGTH or ids[-1] != self._end:
+            return Turn(stop=StopReason.CUT)
+        is_call = ids[0] == self._code
+        body = ids[1 if is_call else 0 : -1]
+        if any(self._vocabulary.is_control(i) for i in body):
+            return Turn(error="malformed turn: control token inside")
+        text = self._vocabulary.decode(body)
+        if not is_call:
+            return Turn(answer=text, stop=StopReason.FINAL)
+        if not text.strip():
+            return Turn(error="malformed turn: empty command")
+        return Turn(calls=(ToolCall(TOOL_NAME, MappingProxyType({"command": text})),))
+
+    def extend(self, prompt: Tokens, completion: Tokens, observations: Sequence[Observation]) -> Tokens:
+        return (*prompt, *completion, *self._frames(observations))
+
+    def open_observation(self, prompt: Tokens, completion: Tokens, done: Sequence[Observation]) -> Tokens:
+        return (*prompt, *completion, *self._frames(done), self._output)
+
+    def read_observation(self, token_ids: Tokens) -> str | None:
+        if not token_ids or token_ids[-1] != self._end:
+            return None
+        body = token_ids[:-1]
+        if any(self._vocabulary.is_control(i) for i in body):
+            return None
+        return self._vocabulary.decode(body)
+
+    def _frames(self, observations: Sequence[Observation]) -> Tokens:
+        encode = self._vocabulary.encode
+        return tuple(i for o in observations for i in (self._output, *encode(o.text), self._end))

@@ -1,0 +1,154 @@
+"""Runs many rollouts on one event loop, at most `concurrency` at a time, each to exactly one typed result.
+
+A rollout that fails ends with a typed stop reason and leaves the others, and its group, alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import anyio
+
+from obsspec.protocols import Policy, Sandbox, WorldModel
+from obsspec.rollout.loop import run_loop
+from obsspec.rollout.rules import RolloutRules
+from obsspec.rollout.trajectory import Trajectory
+from obsspec.speculation.gate import Gate, OpenGate
+from obsspec.speculation.session import SpeculationSettings, open_session
+from obsspec.speculation.trace import SpeculationReport
+from obsspec.values import ConfigError, SandboxError, StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the verifier says of a finished rollout, after commit."""
+
+    reward: float
+    failed_checks: tuple[str, ...] = ()
+
+
+class Environment(Protocol):
+    """One task as the collector sees it: an instruction, a sandbox, a verifier."""
+
+    @property
+    def task_id(self) -> str: ...
+
+    @property
+    def instruction(self) -> str: ...
+
+    def open(self) -> AbstractAsyncContextManager[Sandbox]:
+        """A fresh sandbox, set up. Errors: `SandboxError`."""
+        ...
+
+    async def verify(self, sandbox: Sandbox, trajectory: Trajectory) -> Verdict: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One rollout to make. Rollouts of one `group` share the task; the seed differs within a group."""
+
+    environment: Environment
+    rules: RolloutRules
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RolloutResult:
+    task_id: str
+    seed: str
+    group: str
+    trajectory: Trajectory
+    verdict: Verdict
+    speculation: SpeculationReport | None = None  # None: the sequential pipeline
+
+
+@dataclass(frozen=True, slots=True)
+class Speculation:
+    """The parts that turn the sequential pipeline into the speculative one."""
+
+    world_model: WorldModel
+    settings: SpeculationSettings = field(default_factory=SpeculationSettings)
+    gate: Gate = field(default_factory=OpenGate)
+
+
+OnResult = Callable[[RolloutResult], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Collector:
+    """`speculation` None is exactly the sequential pipeline: the same loop on the bare clients."""
+
+    policy: Policy
+    concurrency: int
+    speculation: Speculation | None = None
+
+    def __post_init__(self) -> None:
+        if self.concurrency < 1:
+            raise ConfigError(f"concurrency must be at least 1, got {self.concurrency}")
+
+    async def run(self, jobs: Iterable[Job], on_result: OnResult | None = None) -> list[RolloutResult]:
+        """One result per job, in the order of `jobs`; `on_result` sees each as soon as it is there.
+
+        Cancelled: running rollouts are cancelled and yield no result; results already seen stay valid. An error of
+        `on_result` (a full disk, say) ends the run.
+        """
+        slots = anyio.Semaphore(self.concurrency)
+        results: dict[int, RolloutResult] = {}
+
+        async def one(index: int, job: Job) -> None:
+            try:
+                results[index] = await self.rollout(job)
+            finally:
+                slots.release()
+            if on_result is not None:
+                await on_result(results[index])
+
+        async with anyio.create_task_group() as tasks:
+            for index, job in enumerate(jobs):
+                await slots.acquire()
+                tasks.start_soon(one, index, job, name=f"rollout-{index}")
+        return [results[index] for index in sorted(results)]
+
+    async def rollout(self, job: Job) -> RolloutResult:
+        """Set up, run the loop, verify; the verifier acts after the session is closed."""
+        verdict, report = Verdict(0.0), None
+        trajectory = Trajectory(job.environment.instruction)
+        try:
+            async with job.environment.open() as sandbox:
+                trajectory, report = await self._loop(job, sandbox)
+                verdict = await self._verify(job, sandbox, trajectory)
+        except SandboxError as error:
+            trajectory.stop, trajectory.error = StopReason.SANDBOX_ERROR, str(error)
+        return RolloutResult(job.environment.task_id, job.rules.seed, job.group, trajectory, verdict, report)
+
+    async def _loop(self, job: Job, sandbox: Sandbox) -> tuple[Trajectory, SpeculationReport | None]:
+        instruction = job.environment.instruction
+        if self.speculation is None:
+            return await run_loop(instruction, job.rules, self.policy, sandbox), None
+        async with open_session(
+            self.policy,
+            self.speculation.world_model,
+            job.rules,
+            settings=self.speculation.settings,
+            gate=self.speculation.gate,
+            task_id=job.environment.task_id,
+        ) as session:
+            trajectory = await run_loop(instruction, job.rules, session.policy, session.sandbox(sandbox))
+        return trajectory, session.report
+
+    @staticmethod
+    async def _verify(job: Job, sandbox: Sandbox, trajectory: Trajectory) -> Verdict:
+        if trajectory.stop in (StopReason.SANDBOX_ERROR, StopReason.ENGINE_ERROR, StopReason.RENDER_ERROR):
+            return Verdict(0.0, (f"not verified: {trajectory.stop}",))
+        return await job.environment.verify(sandbox, trajectory)
+
+
+def groups(results: Sequence[RolloutResult]) -> dict[str, list[RolloutResult]]:
+    """Results by group, in order; a group is complete whatever became of its members."""
+    by_group: dict[str, list[RolloutResult]] = {}
+    for result in results:
+        by_group.setdefault(result.group, []).append(result)
+    return by_group

@@ -1,0 +1,27 @@
+"""What a completion must satisfy before anything may be built on it."""
+
+from __future__ import annotations
+
+import math
+
+from obsspec.values import Completion, EngineError, FinishReason, Sampling
+
+
+def check_completion(completion: Completion, sampling: Sampling) -> None:
+    """Raises `EngineError` for a completion that can not have been sampled as asked.
+
+    Engines answer -inf or NaN logprobs, lose one, or go past their limit; none of it may become training data.
+    """
+    ids, logprobs = completion.token_ids, completion.logprobs
+    if len(ids) != len(logprobs):
+        raise EngineError(f"engine returned {len(logprobs)} logprobs for {len(ids)} tokens")
+    if len(ids) > sampling.max_tokens:
+        raise EngineError(f"engine returned {len(ids)} tokens, max_tokens was {sampling.max_tokens}")
+    bad = next((x for x in logprobs if not math.isfinite(x)), None)
+    if bad is not None:
+        raise EngineError(f"engine returned the logprob {bad}")
+    stops = [i for i, token in enumerate(ids) if token in sampling.stop_token_ids]
+    if stops and stops[0] != len(ids) - 1:
+        raise EngineError("engine returned tokens after a stop token")
+    if completion.finish_reason is FinishReason.STOP and sampling.stop_token_ids and ids and not stops:
+        raise EngineError("engine reported a stop but returned no stop token")

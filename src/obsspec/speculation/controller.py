@@ -1,0 +1,332 @@
+"""Every rule of speculation, in one pure state machine: events in, commands out.
+
+It never awaits, reads no clock and does no I/O. One controller serves one rollout, whose loop makes one call at a time.
+
+The tree hangs on the *head*: the node of the loop's latest call. Below it stand predicted continuations; a node's
+level minus the head's level is the number of unverified observations above it. Late and repeated events, and events
+for nodes that left the tree, change nothing: the machine is total.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import count
+
+from obsspec.protocols import Continuation, Followup
+from obsspec.speculation.commands import (
+    CancelPrediction,
+    Command,
+    Discard,
+    DiscardReason,
+    Generate,
+    HandOver,
+    HandOverFailure,
+    Predict,
+    Release,
+    Settle,
+)
+from obsspec.speculation.gate import Gate
+from obsspec.speculation.node import Attempt, Candidate, Generation, Node, Origin
+from obsspec.values import (
+    Completion,
+    Context,
+    Exchange,
+    GenerationKey,
+    Observation,
+    Outcome,
+    Prediction,
+    RenderError,
+    Tokens,
+)
+
+
+class Controller:
+    """The speculation tree of one rollout.
+
+    `depth` (D): how many predicted observations may stand unverified in a chain; `breadth` (K): how many distinct
+    candidates may be drafted for one observation. Either 0 means: exactly the sequential pipeline.
+    """
+
+    def __init__(self, continuation: Continuation, gate: Gate, *, depth: int, breadth: int) -> None:
+        self._continuation = continuation
+        self._gate = gate
+        self._depth = depth
+        self._breadth = breadth
+        self._ids = count()
+        self._nodes: dict[int, Node] = {}
+        self._head: Node | None = None
+        self._waiting = False
+        self._next_level = 0  # the level of the next head when there is none
+        self._history: list[Exchange] = []  # exchanges of the committed turns before the head
+        self._closed = False
+        self.deepest = 0  # the longest chain of unverified observations that started a generation
+
+    @property
+    def nodes(self) -> int:
+        return len(self._nodes)
+
+    @property
+    def head(self) -> Node | None:
+        return self._head
+
+    def level(self, node_id: int) -> int:
+        """The turn number of a node in the tree."""
+        return self._nodes[node_id].level
+
+    # Events -----------------------------------------------------------------------------------------------------
+
+    def requested(self, key: GenerationKey) -> list[Command]:
+        """The loop makes its next call. A branch with exactly this key becomes the head; all others are dropped."""
+        if self._closed:
+            raise RuntimeError("the session is closed")
+        head = self._head
+        if self._waiting:
+            raise RuntimeError("one call at a time: the previous call is not answered yet")
+        if head is None:
+            return self._start_head(key, self._next_level)
+        commands = self._settle(head, key.prompt)
+        child = head.children.pop(key, None)
+        for other in list(head.children.values()):
+            same = other.key.prompt == key.prompt
+            commands += self._discard(other, DiscardReason.SUPERSEDED if same else DiscardReason.MISMATCH)
+        commands += self._release(head)
+        if len(self._history) == head.level:  # no `observed` told us what the turn's observations were
+            self._history.append(self._exchange(head, child))
+        if child is None:
+            return commands + self._start_head(key, head.level + 1)
+        return commands + self._promote(child)
+
+    def observed(self, observations: Sequence[Observation]) -> list[Command]:
+        """All tools of the head's turn are done: branches on another observation are dropped at once."""
+        head = self._head
+        if head is None or self._waiting or not head.has_calls or head.settled or head.completion is None:
+            return []
+        try:
+            follow = self._continuation.follow(head.level, head.key, head.completion, observations)
+        except RenderError:  # the loop will meet the same error and end the rollout
+            follow = Followup((), None)
+        commands = self._settle(head, follow.prompt)
+        assert head.turn is not None
+        self._history.append(Exchange(head.turn.calls, tuple(observations)))
+        for child in list(head.children.values()):
+            if follow.key is None or child.key.prompt != follow.prompt:
+                commands += self._discard(child, DiscardReason.MISMATCH)
+        return commands
+
+    def completed(self, node_id: int, completion: Completion) -> list[Command]:
+        node = self._nodes.get(node_id)
+        if node is None or node.generation is not Generation.RUNNING:
+            return []
+        node.generation = Generation.DONE
+        node.completion = completion
+        try:
+            node.turn = self._continuation.parse(completion)
+        except RenderError:  # the loop will meet the same error and end the rollout
+            node.turn = None
+        return [*self._hand_over(node), *self._maybe_predict(node)]
+
+    def generation_failed(self, node_id: int) -> list[Command]:
+        """A speculative node leaves the tree: if the loop asks for its key, the call is made afresh."""
+        node = self._nodes.get(node_id)
+        if node is None or node.generation is not Generation.RUNNING:
+            return []
+        node.generation = Generation.FAILED
+        if node is not self._head:
+            return self._discard(node, DiscardReason.FAILED)
+        return [HandOverFailure(node.id), *self._drop_head(DiscardReason.FAILED)]
+
+    def abandoned(self) -> list[Command]:
+        """The loop gave its call up before it had the result: if it calls again, that is the same turn again."""
+        if self._head is None or self._head.settled:
+            return []
+        return self._drop_head(DiscardReason.ABANDONED)
+
+    def predicted(
+        self, node_id: int, predictions: Sequence[Prediction], weight_version: str | None = None
+    ) -> list[Command]:
+        """At most K distinct candidates start a branch; equal ones count once; one that overflows starts none.
+
+        `weight_version`: the policy's version now, when only a call on the same version may claim the branch.
+        """
+        node = self._nodes.get(node_id)
+        if node is None or node.attempt is not Attempt.PENDING:
+            return []
+        commands: list[Command] = []
+        candidates: dict[Tokens, Candidate] = {}
+        for prediction in predictions:
+            if len(candidates) == self._breadth:
+                break
+            commands += self._branch(node, prediction, candidates, weight_version)
+        node.candidates = tuple(candidates.values())
+        node.attempt = Attempt.PREDICTED if candidates else Attempt.FAILED
+        return commands
+
+    def prediction_failed(self, node_id: int) -> list[Command]:
+        node = self._nodes.get(node_id)
+        if node is not None and node.attempt is Attempt.PENDING:
+            node.attempt = Attempt.FAILED
+        return []
+
+    def closed(self) -> list[Command]:
+        """The rollout is over, however it ended: every outcome is settled and the tree is empty afterwards."""
+        if self._closed:
+            return []
+        self._closed = True
+        head = self._head
+        if head is None:
+            return []
+        if self._waiting:
+            return self._drop_head(DiscardReason.CLOSED)
+        commands = self._settle(head, None)
+        for child in list(head.children.values()):
+            commands += self._discard(child, DiscardReason.CLOSED)
+        self._head = None
+        return commands + self._release(head)
+
+    # What a prediction of `node` may know ------------------------------------------------------------------------
+
+    def context(self, node_id: int) -> Context | None:
+        """The world model's view of a node in the tree: token history and exchanges, predicted ones included."""
+        node = self._nodes.get(node_id)
+        if node is None or node.completion is None or node.turn is None:
+            return None
+        predicted: list[Exchange] = []
+        above = node
+        while above.parent is not None:
+            assert above.parent.turn is not None
+            predicted.append(Exchange(above.parent.turn.calls, above.observations))
+            above = above.parent
+        committed = self._history[: above.level]
+        return Context(node.key.prompt, node.completion.token_ids, node.turn.calls, (*committed, *reversed(predicted)))
+
+    # Transitions ------------------------------------------------------------------------------------------------
+
+    def _start_head(self, key: GenerationKey, level: int) -> list[Command]:
+        self._head = self._add(key, level)
+        self._waiting = True
+        return [Generate(self._head.id, key, speculative=False)]
+
+    def _promote(self, node: Node) -> list[Command]:
+        """The branch is the committed turn now: whatever it sampled, it is kept and finished."""
+        self._head = node
+        node.parent = None
+        self._waiting = True
+        commands = self._hand_over(node)
+        for below in node.subtree():  # one observation is verified: the chain may grow by one
+            commands += self._maybe_predict(below)
+        return commands
+
+    def _hand_over(self, node: Node) -> list[Command]:
+        if node is not self._head or not self._waiting or node.completion is None:
+            return []
+        self._waiting = False
+        return [HandOver(node.id, node.completion)]
+
+    def _maybe_predict(self, node: Node) -> list[Command]:
+        head = self._head
+        if head is None or node.turn is None or not node.turn.calls or node.attempt is not Attempt.NONE or node.settled:
+            return []
+        if self._breadth == 0 or node.level - head.level >= self._depth:
+            return []
+        if not (self._continuation.speculable(node.level, node.turn) and self._gate.allows(node)):
+            node.attempt = Attempt.GATED
+            return []
+        node.attempt = Attempt.PENDING
+        return [Predict(node.id)]
+
+    def _branch(
+        self, node: Node, prediction: Prediction, candidates: dict[Tokens, Candidate], version: str | None
+    ) -> list[Command]:
+        assert node.completion is not None
+        assert node.turn is not None
+        if len(prediction.observations) != len(node.turn.calls):
+            return []  # a turn is speculated on only if all its observations are predicted
+        try:
+            follow = self._continuation.follow(node.level, node.key, node.completion, prediction.observations)
+        except RenderError:
+            return []
+        if follow.prompt in candidates:
+            return []
+        origin = Origin(prediction.source, prediction.confidence)
+        candidates[follow.prompt] = Candidate(follow.prompt, origin)
+        if follow.key is None:
+            return []
+        key = replace(follow.key, weight_version=version)
+        child = self._add(key, node.level + 1, node, origin, prediction.observations)
+        node.branches_started += 1
+        assert self._head is not None
+        self.deepest = max(self.deepest, child.level - self._head.level)
+        return [Generate(child.id, child.key, speculative=True)]
+
+    def _settle(self, head: Node, real_prompt: Tokens | None) -> list[Command]:
+        if head.settled or head.turn is None or not head.turn.calls:
+            return []
+        head.settled = True
+        right = next((c for c in head.candidates if c.prompt == real_prompt), None)
+        outcome = self._outcome(head, right, real_prompt)
+        shown = right or next(iter(head.candidates), None)
+        origin = shown.origin if shown else Origin("", 0.0)
+        settle = Settle(
+            head.id, head.level, head.turn.calls, outcome, origin.source, origin.confidence, head.branches_started
+        )
+        if head.attempt is Attempt.PENDING:
+            head.attempt = Attempt.CANCELLED
+            return [CancelPrediction(head.id), settle]
+        return [settle]
+
+    @staticmethod
+    def _outcome(head: Node, right: Candidate | None, real_prompt: Tokens | None) -> Outcome:
+        match head.attempt:
+            case Attempt.NONE | Attempt.GATED:
+                return Outcome.GATED
+            case Attempt.PENDING | Attempt.CANCELLED:
+                return Outcome.CANCEL
+            case Attempt.FAILED:
+                return Outcome.FAILED
+            case Attempt.PREDICTED if real_prompt is None:
+                return Outcome.CANCEL  # the observation never came
+            case Attempt.PREDICTED:
+                return Outcome.MATCH if right else Outcome.ROLLBACK
+
+    # The tree ---------------------------------------------------------------------------------------------------
+
+    def _add(
+        self,
+        key: GenerationKey,
+        level: int,
+        parent: Node | None = None,
+        origin: Origin | None = None,
+        observations: tuple[Observation, ...] = (),
+    ) -> Node:
+        node = Node(next(self._ids), level, key, parent, origin, observations)
+        self._nodes[node.id] = node
+        if parent is not None:
+            parent.children[key] = node
+        return node
+
+    def _drop_head(self, reason: DiscardReason) -> list[Command]:
+        head = self._head
+        assert head is not None
+        self._head, self._waiting, self._next_level = None, False, head.level
+        return self._discard(head, reason)
+
+    def _release(self, head: Node) -> list[Command]:
+        del self._nodes[head.id]
+        for child in head.children.values():
+            child.parent = None
+        return [Release(head.id)]
+
+    def _discard(self, node: Node, reason: DiscardReason) -> list[Command]:
+        """Take a subtree out."""
+        if node.parent is not None:
+            node.parent.children.pop(node.key, None)
+        gone = node.subtree()
+        for each in gone:
+            self._nodes.pop(each.id, None)
+        return [Discard(each.id, reason) for each in gone]
+
+    @staticmethod
+    def _exchange(head: Node, child: Node | None) -> Exchange:
+        calls = head.turn.calls if head.turn else ()
+        return Exchange(calls, child.observations if child else ())

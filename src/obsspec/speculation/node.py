@@ -1,0 +1,71 @@
+"""One node of the speculation tree: one prompt, its generation, and the attempt to predict what follows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from obsspec.values import Completion, GenerationKey, Observation, Tokens, Turn
+
+
+class Generation(StrEnum):
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Attempt(StrEnum):
+    NONE = "none"  # not tried (yet)
+    GATED = "gated"
+    PENDING = "pending"
+    PREDICTED = "predicted"
+    FAILED = "failed"
+    CANCELLED = "cancelled"  # the real observation came first
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a speculative node's observation came from."""
+
+    source: str
+    confidence: float
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One distinct predicted observation: the whole prompt it leads to, and where it came from.
+
+    Equality with the real observation is equality of `prompt`: the encoded frame is what the policy would see.
+    """
+
+    prompt: Tokens
+    origin: Origin
+
+
+@dataclass(slots=True)
+class Node:
+    id: int
+    level: int  # turn number; the head's level is the committed turn, deeper levels are unverified
+    key: GenerationKey
+    parent: Node | None = None
+    origin: Origin | None = None  # None: committed when it was started
+    observations: tuple[Observation, ...] = ()  # predicted observations that led from the parent to here
+    generation: Generation = Generation.RUNNING
+    completion: Completion | None = None
+    turn: Turn | None = None
+    attempt: Attempt = Attempt.NONE
+    candidates: tuple[Candidate, ...] = ()
+    branches_started: int = 0
+    children: dict[GenerationKey, Node] = field(default_factory=dict[GenerationKey, "Node"])
+    settled: bool = False  # the outcome of its attempt is known
+
+    @property
+    def has_calls(self) -> bool:
+        return self.turn is not None and bool(self.turn.calls)
+
+    def subtree(self) -> list[Node]:
+        """This node and everything below it, parents first."""
+        nodes: list[Node] = [self]
+        for node in nodes:
+            nodes.extend(node.children.values())
+        return nodes

@@ -1,0 +1,402 @@
+"""The async driver of one rollout's speculation: runs the controller's commands and feeds the results back.
+
+A session hands out a policy client and wraps a sandbox; an ordinary sequential loop that uses them is sped up without
+knowing it. Everything a session starts lives in one task group and is gone when the session's context is left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+import anyio
+from anyio.abc import TaskGroup
+
+from obsspec.protocols import Continuation, OnTokens, Policy, Sandbox, WorldModel
+from obsspec.speculation.commands import (
+    CancelPrediction,
+    Command,
+    Discard,
+    Generate,
+    HandOver,
+    HandOverFailure,
+    Predict,
+    Release,
+    Settle,
+)
+from obsspec.speculation.completions import check_completion
+from obsspec.speculation.controller import Controller
+from obsspec.speculation.gate import Gate, OpenGate
+from obsspec.speculation.trace import Attempted, Fate, Span, SpanKind, SpeculationReport
+from obsspec.values import (
+    Completion,
+    Context,
+    GenerationKey,
+    Observation,
+    Prediction,
+    Priority,
+    Sampling,
+    Tokens,
+    ToolCall,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SpeculationSettings:
+    """`depth` D and `breadth` K as in `Controller`. `predict_timeout_s`: a slower prediction counts as failed.
+
+    `strict_version`: a branch started on other weights than the loop's call would use is not claimed; otherwise a
+    weight update between start and commit is accepted, and the tokens keep the version that sampled them.
+    """
+
+    depth: int = 1
+    breadth: int = 1
+    predict_timeout_s: float = 30.0
+    strict_version: bool = False
+
+
+@dataclass(slots=True)
+class _Work:
+    """What runs, or ran, for one node; owned by the session from the command that starts it to hand-over or discard."""
+
+    key: GenerationKey
+    span: Span
+    generating: anyio.CancelScope | None = None
+    predicting: anyio.CancelScope | None = None
+    predict_span: Span | None = None
+    tokens: int = 0
+    error: Exception | None = None
+    prediction_error: str = ""
+
+
+@dataclass(slots=True)
+class _Waiter:
+    done: anyio.Event
+    completion: Completion | None = None
+    error: Exception | None = None
+
+
+class Session:
+    """Use `open_session`. One session serves one rollout, whose loop makes one call at a time."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        world_model: WorldModel,
+        continuation: Continuation,
+        *,
+        settings: SpeculationSettings,
+        gate: Gate,
+        tasks: TaskGroup,
+        task_id: str,
+    ) -> None:
+        self._engine = policy
+        self._world_model = world_model
+        self._settings = settings
+        self._gate = gate
+        self._tasks = tasks
+        self._task_id = task_id
+        self._controller = Controller(continuation, gate, depth=settings.depth, breadth=settings.breadth)
+        self._work: dict[int, _Work] = {}
+        self._waiter: _Waiter | None = None
+        self._running = 0
+        self.report = SpeculationReport()
+        self.policy: Policy = SessionPolicy(self)
+
+    def sandbox(self, inner: Sandbox) -> Sandbox:
+        """A client of `inner` that tells the session what the tools of the current turn answered."""
+        return SessionSandbox(self, inner)
+
+    @property
+    def weight_version(self) -> str:
+        return self._engine.weight_version
+
+    async def generate(self, prompt: Tokens, sampling: Sampling, on_tokens: OnTokens | None) -> Completion:
+        """The loop's call. Returns the branch started under the same key, or a fresh generation.
+
+        Cancelled while waiting: the generation is cancelled; calling again draws the same turn again.
+        """
+        commands = self._controller.requested(GenerationKey(prompt, sampling, self._version()))
+        waiter = self._waiter = _Waiter(anyio.Event())
+        self._run(commands)
+        try:
+            await waiter.done.wait()
+        except anyio.get_cancelled_exc_class():
+            self._waiter = None
+            self._run(self._controller.abandoned())
+            raise
+        if waiter.error is not None:
+            raise waiter.error
+        assert waiter.completion is not None
+        if on_tokens is not None:
+            on_tokens(len(waiter.completion.token_ids))
+        return waiter.completion
+
+    def observed(self, observations: Sequence[Observation]) -> None:
+        """All tool calls of the committed turn are done, with these results in call order."""
+        head = self._controller.head
+        context = self._controller.context(head.id) if head is not None else None
+        self._run(self._controller.observed(observations))
+        if context is not None:
+            self._world_model.learn(replace(context, task_id=self._task_id), tuple(observations))
+
+    @property
+    def calls_expected(self) -> int:
+        """The number of tool calls in the committed turn."""
+        head = self._controller.head
+        return len(head.turn.calls) if head is not None and head.turn is not None else 0
+
+    # Commands ---------------------------------------------------------------------------------------------------
+
+    def _run(self, commands: list[Command]) -> None:
+        for command in commands:
+            match command:
+                case Generate():
+                    self._start_generation(command)
+                case Predict():
+                    self._start_prediction(command.node)
+                case CancelPrediction():
+                    self._cancel_prediction(command.node)
+                case HandOver():
+                    self._hand_over(command)
+                case HandOverFailure():
+                    self._hand_over_failure(command.node)
+                case Discard():
+                    self._discard(command)
+                case Release():
+                    self._work.pop(command.node)
+                case Settle():
+                    self._settle(command)
+
+    def _start_generation(self, command: Generate) -> None:
+        span = Span(SpanKind.GENERATE, self._controller.level(command.node), anyio.current_time(), command.speculative)
+        self.report.spans.append(span)
+        work = self._work[command.node] = _Work(command.key, span, generating=anyio.CancelScope())
+        self._tasks.start_soon(self._generate, command.node, work, name=f"generate-{command.node}")
+
+    def _start_prediction(self, node: int) -> None:
+        context = self._controller.context(node)
+        work = self._work[node]
+        assert context is not None
+        work.predict_span = Span(SpanKind.PREDICT, work.span.level, anyio.current_time(), speculative=True)
+        self.report.spans.append(work.predict_span)
+        self.report.predictions_started += 1
+        work.predicting = anyio.CancelScope()
+        context = replace(context, task_id=self._task_id)
+        self._tasks.start_soon(self._predict, node, work, context, name=f"predict-{node}")
+
+    def _cancel_prediction(self, node: int) -> None:
+        work = self._work[node]
+        if work.predicting is not None:
+            work.predicting.cancel()
+            self._end(work.predict_span, Fate.DISCARDED, "late")
+
+    def _hand_over(self, command: HandOver) -> None:
+        work = self._work[command.node]
+        work.span.fate = Fate.KEPT
+        self._answer(command.completion, None)
+
+    def _hand_over_failure(self, node: int) -> None:
+        self._answer(None, self._work[node].error)
+
+    def _answer(self, completion: Completion | None, error: Exception | None) -> None:
+        waiter, self._waiter = self._waiter, None
+        assert waiter is not None
+        waiter.completion, waiter.error = completion, error
+        waiter.done.set()
+
+    def _discard(self, command: Discard) -> None:
+        work = self._work.pop(command.node)
+        for scope in (work.generating, work.predicting):
+            if scope is not None:
+                scope.cancel()
+        self._end(work.span, Fate.FAILED if work.error else Fate.DISCARDED, command.reason)
+        self._end(work.predict_span, Fate.DISCARDED, command.reason)
+        self.report.discarded_policy_tokens += work.tokens
+
+    def _settle(self, command: Settle) -> None:
+        work = self._work[command.node]
+        span = work.predict_span
+        arrived = span is not None and span.end_s is not None and work.predicting is None and not work.prediction_error
+        self._gate.record(command.outcome)
+        self.report.attempts.append(
+            Attempted(
+                level=command.level,
+                command=" ; ".join(call.command or call.name for call in command.calls),
+                outcome=command.outcome,
+                source=command.source,
+                confidence=command.confidence,
+                branches=command.branches,
+                prediction_s=span.end_s - span.start_s if arrived and span and span.end_s is not None else None,
+                detail=work.prediction_error,
+            )
+        )
+
+    @staticmethod
+    def _end(span: Span | None, fate: Fate, reason: str = "") -> None:
+        if span is None:
+            return
+        if span.end_s is None:
+            span.end_s = anyio.current_time()
+        if span.fate is None:
+            span.fate, span.reason = fate, reason
+
+    # Work -------------------------------------------------------------------------------------------------------
+
+    async def _generate(self, node: int, work: _Work) -> None:
+        assert work.generating is not None
+        self._running += 1
+        try:
+            with work.generating:
+                await self._generate_inside(node, work)
+        finally:
+            self._running -= 1
+
+    async def _generate_inside(self, node: int, work: _Work) -> None:
+        def count(tokens: int) -> None:
+            work.tokens = tokens
+            work.span.tokens = tokens
+
+        priority = Priority.SPECULATIVE if work.span.speculative else Priority.COMMITTED
+        try:
+            completion = await self._engine.generate(
+                work.key.prompt, work.key.sampling, priority=priority, on_tokens=count
+            )
+            check_completion(completion, work.key.sampling)
+        except Exception as error:  # noqa: BLE001 - becomes a typed outcome: raised in the loop, or a dropped branch
+            work.error = error
+            work.generating = None
+            self._end(work.span, Fate.FAILED, type(error).__name__)
+            self._run(self._controller.generation_failed(node))
+            return
+        count(len(completion.token_ids))
+        work.generating = None
+        work.span.end_s = anyio.current_time()
+        self._run(self._controller.completed(node, completion))
+
+    async def _predict(self, node: int, work: _Work, context: Context) -> None:
+        assert work.predicting is not None
+        self._running += 1
+        try:
+            with work.predicting:
+                await self._predict_inside(node, work, context)
+        finally:
+            self._running -= 1
+
+    async def _predict_inside(self, node: int, work: _Work, context: Context) -> None:
+        try:
+            with anyio.fail_after(self._settings.predict_timeout_s):
+                predictions = await self._world_model.predict(context, self._settings.breadth)
+        except Exception as error:  # noqa: BLE001 - becomes a typed outcome: the turn's attempt failed
+            self._prediction_failed(node, work, f"{type(error).__name__}: {error}")
+            return
+        work.predicting = None
+        if not predictions:
+            self._prediction_failed(node, work, "no prediction")
+            return
+        self._end(work.predict_span, Fate.KEPT)
+        self._run(self._controller.predicted(node, _well_formed(predictions), self._version()))
+
+    def _prediction_failed(self, node: int, work: _Work, why: str) -> None:
+        work.predicting = None
+        work.prediction_error = why
+        self._end(work.predict_span, Fate.FAILED, why)
+        self._run(self._controller.prediction_failed(node))
+
+    def _version(self) -> str | None:
+        return self._engine.weight_version if self._settings.strict_version else None
+
+    # The end ----------------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Drop everything that is not handed over. What runs is cancelled, not yet gone: the task group waits."""
+        self._run(self._controller.closed())
+        self.report.realized_depth = self._controller.deepest
+
+    def check_quiescent(self) -> None:
+        """After the task group has ended: no node, no running work."""
+        left = (self._controller.nodes, len(self._work), self._running)
+        if any(left):
+            raise AssertionError("not quiescent: {} nodes, {} works, {} tasks".format(*left))
+
+
+def _well_formed(predictions: Sequence[Prediction]) -> list[Prediction]:
+    return [p for p in predictions if all(isinstance(o.text, str) for o in p.observations)]  # pyright: ignore[reportUnnecessaryIsInstance]
+
+
+class SessionPolicy:
+    """The policy client of a session: same protocol, same results, sometimes sooner."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    @property
+    def weight_version(self) -> str:
+        return self._session.weight_version
+
+    async def generate(
+        self,
+        prompt: Tokens,
+        sampling: Sampling,
+        *,
+        priority: Priority = Priority.COMMITTED,
+        on_tokens: OnTokens | None = None,
+    ) -> Completion:
+        return await self._session.generate(prompt, sampling, on_tokens)
+
+
+class SessionSandbox:
+    """The sandbox client of a session: runs exactly what the loop asks for, and reports the turn's observations."""
+
+    def __init__(self, session: Session, inner: Sandbox) -> None:
+        self._session = session
+        self._inner = inner
+        self._seen: list[Observation] = []
+
+    async def execute(self, call: ToolCall) -> Observation:
+        observation = await self._inner.execute(call)
+        self._seen.append(observation)
+        if len(self._seen) >= self._session.calls_expected:
+            seen, self._seen = self._seen, []
+            self._session.observed(seen)
+        return observation
+
+
+@asynccontextmanager
+async def open_session(
+    policy: Policy,
+    world_model: WorldModel,
+    continuation: Continuation,
+    *,
+    settings: SpeculationSettings | None = None,
+    gate: Gate | None = None,
+    task_id: str = "",
+) -> AsyncGenerator[Session, None]:
+    """A session for one rollout. Leaving the context, in any way, leaves no request and no task behind.
+
+    An error raised inside the context is re-raised as it is, not as a group.
+    """
+    error: Exception | None = None
+    session: Session | None = None
+    async with anyio.create_task_group() as tasks:
+        session = Session(
+            policy,
+            world_model,
+            continuation,
+            settings=settings or SpeculationSettings(),
+            gate=gate or OpenGate(),
+            tasks=tasks,
+            task_id=task_id,
+        )
+        try:
+            yield session
+        except Exception as raised:  # noqa: BLE001 - re-raised below, outside the task group that would wrap it
+            error = raised
+        finally:
+            session.close()
+            tasks.cancel_scope.cancel()
+    if error is not None:
+        raise error
+    if session is not None:
+        session.check_quiescent()

@@ -1,0 +1,76 @@
+"""The language world model: continues the policy's own token history with the text of the tool's answer.
+
+Its prompt is the history plus the opening of a tool response, so a model that shares its weights with the policy
+shares the prefix cache too. The first candidate is greedy; further ones are sampled at temperature 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import anyio
+
+from obsspec.protocols import Policy, Renderer
+from obsspec.rollout.rules import turn_seed
+from obsspec.values import Context, FinishReason, Observation, Prediction, Priority, Sampling
+
+
+class LanguageWorldModel:
+    """`max_tokens`: a longer prediction is cut off, counted in `cut_off`, and is no candidate.
+
+    Cancelling `predict` cancels its generations at the engine. Errors of the engine: `EngineError`.
+    """
+
+    def __init__(self, engine: Policy, renderer: Renderer, *, max_tokens: int = 128, model: str = "") -> None:
+        self._engine = engine
+        self._renderer = renderer
+        self._max_tokens = max_tokens
+        self._model = model
+        self.cut_off = 0
+
+    async def predict(self, context: Context, breadth: int) -> Sequence[Prediction]:
+        """At most `breadth` distinct candidates, the greedy one first. Confidence: probability of its tokens."""
+        found: list[Prediction | None] = [None] * breadth
+
+        async def one(index: int) -> None:
+            found[index] = await self._candidate(context, index)
+
+        async with anyio.create_task_group() as tasks:
+            for index in range(breadth):
+                tasks.start_soon(one, index)
+        distinct: dict[tuple[str, ...], Prediction] = {}
+        for prediction in found:
+            if prediction is not None:
+                distinct.setdefault(tuple(o.text for o in prediction.observations), prediction)
+        return list(distinct.values())
+
+    def learn(self, context: Context, observations: tuple[Observation, ...]) -> None:
+        """Learns between rollouts, from the transition log, not from single outcomes."""
+
+    async def _candidate(self, context: Context, index: int) -> Prediction | None:
+        observations: list[Observation] = []
+        log_probability = 0.0
+        version = ""
+        for _ in context.calls:
+            prompt = self._renderer.open_observation(context.prompt, context.completion, observations)
+            completion = await self._engine.generate(
+                prompt, self._sampling(context, index), priority=Priority.SPECULATIVE
+            )
+            text = self._renderer.read_observation(completion.token_ids)
+            if text is None:
+                self.cut_off += completion.finish_reason is FinishReason.LENGTH
+                return None
+            observations.append(Observation(text))
+            log_probability += sum(completion.logprobs)
+            version = completion.weight_version
+        return Prediction(tuple(observations), "lm", math.exp(min(0.0, log_probability)), version)
+
+    def _sampling(self, context: Context, index: int) -> Sampling:
+        return Sampling(
+            max_tokens=self._max_tokens,
+            temperature=0.0 if index == 0 else 1.0,
+            seed=turn_seed(f"world/{index}", len(context.prompt)),
+            stop_token_ids=self._renderer.observation_stop_ids,
+            model=self._model,
+        )

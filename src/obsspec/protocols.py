@@ -46,15 +46,18 @@ class Policy(Protocol):
     ) -> Completion: ...
 
 
+Emit = Callable[[Prediction], None]  # called with each candidate as soon as it is there
+
+
 class WorldModel(Protocol):
     """A predictor of observations.
 
-    Cancelling `predict` frees whatever it was using. It may raise `EngineError`; it may return nothing.
+    Cancelling `predict` frees whatever it was using. It may raise `EngineError`; it may emit nothing.
     `learn` is called once for each committed turn, in order, after the real observations are known.
     """
 
-    async def predict(self, context: Context, breadth: int) -> Sequence[Prediction]:
-        """At most `breadth` candidates, best first; each holds one observation per call of the turn."""
+    async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
+        """Emits at most `breadth` candidates, each with one observation per call of the turn; returns when done."""
         ...
 
     def learn(self, context: Context, observations: tuple[Observation, ...]) -> None: ...

@@ -142,30 +142,21 @@ class Controller:
             return []
         return self._drop_head(DiscardReason.ABANDONED)
 
-    def predicted(
-        self, node_id: int, predictions: Sequence[Prediction], weight_version: str | None = None
-    ) -> list[Command]:
-        """At most K distinct candidates start a branch; equal ones count once; one that overflows starts none.
+    def predicted(self, node_id: int, prediction: Prediction, weight_version: str | None = None) -> list[Command]:
+        """A candidate arrived. At most K distinct ones start a branch; one that overflows the context starts none.
 
         `weight_version`: the policy's version now, when only a call on the same version may claim the branch.
         """
         node = self._nodes.get(node_id)
-        if node is None or node.attempt is not Attempt.PENDING:
+        if node is None or node.attempt is not Attempt.PENDING or len(node.candidates) >= self._breadth:
             return []
-        commands: list[Command] = []
-        candidates: dict[Tokens, Candidate] = {}
-        for prediction in predictions:
-            if len(candidates) == self._breadth:
-                break
-            commands += self._branch(node, prediction, candidates, weight_version)
-        node.candidates = tuple(candidates.values())
-        node.attempt = Attempt.PREDICTED if candidates else Attempt.FAILED
-        return commands
+        return self._branch(node, prediction, weight_version)
 
-    def prediction_failed(self, node_id: int) -> list[Command]:
+    def prediction_ended(self, node_id: int) -> list[Command]:
+        """No more candidates will come, for whatever reason."""
         node = self._nodes.get(node_id)
         if node is not None and node.attempt is Attempt.PENDING:
-            node.attempt = Attempt.FAILED
+            node.attempt = Attempt.PREDICTED if node.candidates else Attempt.FAILED
         return []
 
     def closed(self) -> list[Command]:
@@ -235,9 +226,7 @@ class Controller:
         node.attempt = Attempt.PENDING
         return [Predict(node.id)]
 
-    def _branch(
-        self, node: Node, prediction: Prediction, candidates: dict[Tokens, Candidate], version: str | None
-    ) -> list[Command]:
+    def _branch(self, node: Node, prediction: Prediction, version: str | None) -> list[Command]:
         assert node.completion is not None
         assert node.turn is not None
         if len(prediction.observations) != len(node.turn.calls):
@@ -246,10 +235,10 @@ class Controller:
             follow = self._continuation.follow(node.level, node.key, node.completion, prediction.observations)
         except RenderError:
             return []
-        if follow.prompt in candidates:
+        if any(known.prompt == follow.prompt for known in node.candidates):
             return []
         origin = Origin(prediction.source, prediction.confidence)
-        candidates[follow.prompt] = Candidate(follow.prompt, origin)
+        node.candidates.append(Candidate(follow.prompt, origin))
         if follow.key is None:
             return []
         key = replace(follow.key, weight_version=version)
@@ -271,7 +260,7 @@ class Controller:
             head.id, head.level, head.turn.calls, outcome, origin.source, origin.confidence, head.branches_started
         )
         if head.attempt is Attempt.PENDING:
-            head.attempt = Attempt.CANCELLED
+            head.attempt = Attempt.PREDICTED if head.candidates else Attempt.CANCELLED
             return [CancelPrediction(head.id), settle]
         return [settle]
 
@@ -280,13 +269,11 @@ class Controller:
         match head.attempt:
             case Attempt.NONE | Attempt.GATED:
                 return Outcome.GATED
-            case Attempt.PENDING | Attempt.CANCELLED:
-                return Outcome.CANCEL
             case Attempt.FAILED:
                 return Outcome.FAILED
-            case Attempt.PREDICTED if real_prompt is None:
-                return Outcome.CANCEL  # the observation never came
-            case Attempt.PREDICTED:
+            case _ if not head.candidates or real_prompt is None:
+                return Outcome.CANCEL  # the prediction came late, or the observation never came
+            case _:
                 return Outcome.MATCH if right else Outcome.ROLLBACK
 
     # The tree ---------------------------------------------------------------------------------------------------

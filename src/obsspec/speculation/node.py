@@ -54,7 +54,7 @@ class Node:
     completion: Completion | None = None
     turn: Turn | None = None
     attempt: Attempt = Attempt.NONE
-    candidates: tuple[Candidate, ...] = ()
+    candidates: list[Candidate] = field(default_factory=list[Candidate])
     branches_started: int = 0
     children: dict[GenerationKey, Node] = field(default_factory=dict[GenerationKey, "Node"])
     settled: bool = False  # the outcome of its attempt is known

@@ -67,6 +67,7 @@ class _Work:
     predict_span: Span | None = None
     tokens: int = 0
     error: Exception | None = None
+    predicted_s: float | None = None  # when the first candidate arrived
     prediction_error: str = ""
 
 
@@ -218,7 +219,6 @@ class Session:
     def _settle(self, command: Settle) -> None:
         work = self._work[command.node]
         span = work.predict_span
-        arrived = span is not None and span.end_s is not None and work.predicting is None and not work.prediction_error
         self._gate.record(command.outcome)
         self.report.attempts.append(
             Attempted(
@@ -228,7 +228,7 @@ class Session:
                 source=command.source,
                 confidence=command.confidence,
                 branches=command.branches,
-                prediction_s=span.end_s - span.start_s if arrived and span and span.end_s is not None else None,
+                prediction_s=work.predicted_s - span.start_s if span and work.predicted_s is not None else None,
                 detail=work.prediction_error,
             )
         )
@@ -285,24 +285,19 @@ class Session:
             self._running -= 1
 
     async def _predict_inside(self, node: int, work: _Work, context: Context) -> None:
+        def emit(prediction: Prediction) -> None:
+            if work.predicted_s is None:
+                work.predicted_s = anyio.current_time()
+            self._run(self._controller.predicted(node, prediction, self._version()))
+
         try:
             with anyio.fail_after(self._settings.predict_timeout_s):
-                predictions = await self._world_model.predict(context, self._settings.breadth)
+                await self._world_model.predict(context, self._settings.breadth, emit)
         except Exception as error:  # noqa: BLE001 - becomes a typed outcome: the turn's attempt failed
-            self._prediction_failed(node, work, f"{type(error).__name__}: {error}")
-            return
+            work.prediction_error = f"{type(error).__name__}: {error}"
         work.predicting = None
-        if not predictions:
-            self._prediction_failed(node, work, "no prediction")
-            return
-        self._end(work.predict_span, Fate.KEPT)
-        self._run(self._controller.predicted(node, _well_formed(predictions), self._version()))
-
-    def _prediction_failed(self, node: int, work: _Work, why: str) -> None:
-        work.predicting = None
-        work.prediction_error = why
-        self._end(work.predict_span, Fate.FAILED, why)
-        self._run(self._controller.prediction_failed(node))
+        self._end(work.predict_span, Fate.FAILED if work.prediction_error else Fate.KEPT, work.prediction_error)
+        self._run(self._controller.prediction_ended(node))
 
     def _version(self) -> str | None:
         return self._engine.weight_version if self._settings.strict_version else None
@@ -319,10 +314,6 @@ class Session:
         left = (self._controller.nodes, len(self._work), self._running)
         if any(left):
             raise AssertionError("not quiescent: {} nodes, {} works, {} tasks".format(*left))
-
-
-def _well_formed(predictions: Sequence[Prediction]) -> list[Prediction]:
-    return [p for p in predictions if all(isinstance(o.text, str) for o in p.observations)]  # pyright: ignore[reportUnnecessaryIsInstance]
 
 
 class SessionPolicy:

@@ -7,11 +7,10 @@ shares the prefix cache too. The first candidate is greedy; further ones are sam
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import anyio
 
-from obsspec.protocols import Policy, Renderer
+from obsspec.protocols import Emit, Policy, Renderer
 from obsspec.rollout.rules import turn_seed
 from obsspec.values import Context, FinishReason, Observation, Prediction, Priority, Sampling
 
@@ -29,26 +28,16 @@ class LanguageWorldModel:
         self._model = model
         self.cut_off = 0
 
-    async def predict(self, context: Context, breadth: int) -> Sequence[Prediction]:
-        """At most `breadth` distinct candidates, the greedy one first. Confidence: probability of its tokens."""
-        found: list[Prediction | None] = [None] * breadth
-
-        async def one(index: int) -> None:
-            found[index] = await self._candidate(context, index)
-
+    async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
+        """The greedy candidate and `breadth - 1` samples, at once. Confidence: the probability of their tokens."""
         async with anyio.create_task_group() as tasks:
             for index in range(breadth):
-                tasks.start_soon(one, index)
-        distinct: dict[tuple[str, ...], Prediction] = {}
-        for prediction in found:
-            if prediction is not None:
-                distinct.setdefault(tuple(o.text for o in prediction.observations), prediction)
-        return list(distinct.values())
+                tasks.start_soon(self._candidate, context, index, emit)
 
     def learn(self, context: Context, observations: tuple[Observation, ...]) -> None:
         """Learns between rollouts, from the transition log, not from single outcomes."""
 
-    async def _candidate(self, context: Context, index: int) -> Prediction | None:
+    async def _candidate(self, context: Context, index: int, emit: Emit) -> None:
         observations: list[Observation] = []
         log_probability = 0.0
         version = ""
@@ -60,11 +49,11 @@ class LanguageWorldModel:
             text = self._renderer.read_observation(completion.token_ids)
             if text is None:
                 self.cut_off += completion.finish_reason is FinishReason.LENGTH
-                return None
+                return
             observations.append(Observation(text))
             log_probability += sum(completion.logprobs)
             version = completion.weight_version
-        return Prediction(tuple(observations), "lm", math.exp(min(0.0, log_probability)), version)
+        emit(Prediction(tuple(observations), "lm", math.exp(min(0.0, log_probability)), version))
 
     def _sampling(self, context: Context, index: int) -> Sampling:
         return Sampling(

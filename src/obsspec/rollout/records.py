@@ -1,0 +1,141 @@
+"""Rollouts as JSON objects: what a run folder holds of each, and back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from types import MappingProxyType
+from typing import Any, TypedDict, cast
+
+from obsspec.rollout.collector import RolloutResult, Verdict
+from obsspec.rollout.trajectory import Trajectory, TurnRecord
+from obsspec.speculation.trace import Attempted, Fate, Span, SpanKind, SpeculationReport
+from obsspec.values import Completion, FinishReason, Observation, Outcome, StopReason, Timing, ToolCall
+
+Record = dict[str, Any]
+
+
+class Message(TypedDict):
+    role: str
+    content: str
+
+
+def to_record(result: RolloutResult) -> Record:
+    """Everything of one rollout: token ids, masks, logprobs, messages, commands, outcomes, times."""
+    trajectory = result.trajectory
+    return {
+        "task_id": result.task_id,
+        "seed": result.seed,
+        "group": result.group,
+        "reward": result.verdict.reward,
+        "failed_checks": list(result.verdict.failed_checks),
+        "stop": trajectory.stop,
+        "answer": trajectory.answer,
+        "error": trajectory.error,
+        "agent_s": trajectory.agent_s,
+        "start_s": trajectory.start_s,
+        "end_s": trajectory.end_s,
+        "messages": messages(trajectory),
+        "ids": trajectory.ids,
+        "mask": trajectory.mask,
+        "logprobs": trajectory.logprobs,
+        "versions": trajectory.versions,
+        "turns": [_turn_to_record(turn) for turn in trajectory.turns],
+        "speculation": None if result.speculation is None else _report_to_record(result.speculation),
+    }
+
+
+def from_record(record: Record) -> RolloutResult:
+    """The inverse of `to_record`, but for the observations' raw bytes. Raises `KeyError` for a missing field."""
+    trajectory = Trajectory(
+        instruction=record["messages"][0]["content"],
+        ids=record["ids"],
+        mask=record["mask"],
+        logprobs=record["logprobs"],
+        versions=record["versions"],
+        turns=[_turn_from_record(turn) for turn in record["turns"]],
+        stop=StopReason(record["stop"]),
+        answer=record["answer"],
+        error=record["error"],
+        start_s=record["start_s"],
+        end_s=record["end_s"],
+    )
+    return RolloutResult(
+        task_id=record["task_id"],
+        seed=record["seed"],
+        group=record["group"],
+        trajectory=trajectory,
+        verdict=Verdict(record["reward"], tuple(record["failed_checks"])),
+        speculation=None if record["speculation"] is None else _report_from_record(record["speculation"]),
+    )
+
+
+def messages(trajectory: Trajectory) -> list[Message]:
+    """The rollout as a person reads it; never used to build a prompt."""
+    found: list[Message] = [{"role": "user", "content": trajectory.instruction}]
+    for turn in trajectory.turns:
+        found += [{"role": "assistant", "content": call.command or repr(dict(call.arguments))} for call in turn.calls]
+        found += [{"role": "tool", "content": observation.text} for observation in turn.observations]
+    if trajectory.answer is not None:
+        found.append({"role": "assistant", "content": trajectory.answer})
+    return found
+
+
+def _turn_to_record(turn: TurnRecord) -> Record:
+    completion = asdict(turn.completion)
+    observations = [{k: v for k, v in asdict(o).items() if k != "raw"} for o in turn.observations]
+    return {
+        "level": turn.level,
+        "completion": completion,
+        "calls": [{"name": call.name, "arguments": dict(call.arguments)} for call in turn.calls],
+        "observations": observations,
+        "generate_s": [turn.generate_start_s, turn.generate_end_s],
+        "tool_s": [list(pair) for pair in zip(turn.tool_start_s, turn.tool_end_s, strict=True)],
+        "error": turn.error,
+    }
+
+
+def _turn_from_record(record: Record) -> TurnRecord:
+    completion = cast("Record", record["completion"])
+    timing = completion["timing"]
+    return TurnRecord(
+        level=record["level"],
+        completion=Completion(
+            token_ids=tuple(completion["token_ids"]),
+            logprobs=tuple(completion["logprobs"]),
+            finish_reason=FinishReason(completion["finish_reason"]),
+            weight_version=completion["weight_version"],
+            timing=Timing(**timing) if timing else None,
+        ),
+        calls=tuple(ToolCall(call["name"], MappingProxyType(call["arguments"])) for call in record["calls"]),
+        observations=tuple(Observation(**observation) for observation in record["observations"]),
+        generate_start_s=record["generate_s"][0],
+        generate_end_s=record["generate_s"][1],
+        tool_start_s=tuple(pair[0] for pair in record["tool_s"]),
+        tool_end_s=tuple(pair[1] for pair in record["tool_s"]),
+        error=record["error"],
+    )
+
+
+def _report_to_record(report: SpeculationReport) -> Record:
+    return asdict(report)
+
+
+def _report_from_record(record: Record) -> SpeculationReport:
+    return SpeculationReport(
+        attempts=[_attempted_from_record(attempted) for attempted in record["attempts"]],
+        spans=[_span_from_record(span) for span in record["spans"]],
+        discarded_policy_tokens=record["discarded_policy_tokens"],
+        realized_depth=record["realized_depth"],
+        predictions_started=record["predictions_started"],
+    )
+
+
+def _attempted_from_record(record: Record) -> Attempted:
+    fields: Record = {**record, "outcome": Outcome(record["outcome"])}
+    return Attempted(**fields)
+
+
+def _span_from_record(record: Record) -> Span:
+    fate = record["fate"]
+    fields: Record = {**record, "kind": SpanKind(record["kind"]), "fate": None if fate is None else Fate(fate)}
+    return Span(**fields)

@@ -1,0 +1,87 @@
+"""A run folder: the configuration, and one line per finished rollout, on disk the moment it is finished."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from obsspec.rollout.collector import RolloutResult
+from obsspec.rollout.records import from_record, to_record
+from obsspec.values import ConfigError
+
+
+class RunFolder:
+    """Append-only. A line counts once it is complete: a run killed while writing loses at most the line in hand.
+
+    Opening a folder that another configuration made raises `ConfigError`; opening one's own resumes it.
+    """
+
+    def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
+        self.path = path
+        self._rollouts = path / "rollouts.jsonl"
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._claim(json.loads(json.dumps(config)))
+            self._cut_torn_line()
+        except OSError as error:
+            raise ConfigError(f"can not use the run folder {path}: {error.strerror or error}") from error
+
+    def results(self) -> Iterator[tuple[str, RolloutResult]]:
+        """(arm, result) of every finished rollout, in the order in which they finished."""
+        if not self._rollouts.exists():
+            return
+        with self._rollouts.open(encoding="utf-8") as lines:
+            for line in lines:
+                record = json.loads(line)
+                yield record["arm"], from_record(record)
+
+    def append(self, arm: str, result: RolloutResult) -> None:
+        """Write one rollout and force it to disk. Raises `ConfigError` when there is no room; nothing else is lost."""
+        line = json.dumps({"arm": arm, **to_record(result)}, ensure_ascii=True) + "\n"
+        try:
+            with self._rollouts.open("a", encoding="utf-8") as out:
+                out.write(line)
+                out.flush()
+                os.fsync(out.fileno())
+        except OSError as error:
+            reason = error.strerror or error
+            raise ConfigError(
+                f"can not write to {self._rollouts}: {reason}; finished rollouts are kept, "
+                "free some space and run the same command again"
+            ) from error
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> Path:
+        """Write a whole file or none of it."""
+        target = self.path / name
+        partial = target.with_suffix(target.suffix + ".part")
+        partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        partial.replace(target)
+        return target
+
+    def _claim(self, config: dict[str, Any]) -> None:
+        file = self.path / "config.json"
+        if not file.exists():
+            if self._rollouts.exists():
+                raise ConfigError(f"{self.path} holds rollouts but no config.json; choose another --out")
+            self.write_json("config.json", config)
+            return
+        found = json.loads(file.read_text(encoding="utf-8"))
+        changed = [key for key in sorted({*found, *config}) if found.get(key) != config.get(key)]
+        if changed:
+            key = changed[0]
+            raise ConfigError(
+                f"{self.path} was made with {key}={found.get(key)!r}, now {key}={config.get(key)!r}: "
+                "use the same options to resume it, or another --out"
+            )
+
+    def _cut_torn_line(self) -> None:
+        if not self._rollouts.exists():
+            return
+        with self._rollouts.open("rb+") as file:
+            content = file.read()
+            whole = content.rfind(b"\n") + 1
+            if whole != len(content):
+                file.truncate(whole)

@@ -1,0 +1,1 @@
+"""What runs inside a sandbox: standard library only, from a read-only copy of this folder."""

@@ -1,0 +1,61 @@
+"""Reading the fields of a frame in order, and writing the ones that describe a sandbox."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from .shell import Rules
+
+
+class Fields:
+    """A cursor over the fields of one frame. Raises IndexError or ValueError on a malformed frame."""
+
+    def __init__(self, fields: list[bytes]) -> None:
+        self._fields = fields
+        self._at = 0
+
+    def raw(self) -> bytes:
+        self._at += 1
+        return self._fields[self._at - 1]
+
+    def text(self) -> str:
+        return self.raw().decode()
+
+    def number(self) -> int:
+        return int(self.raw())
+
+    def real(self) -> float:
+        return float(self.raw())
+
+    def items(self) -> list[bytes]:
+        return [self.raw() for _ in range(self.number())]
+
+    def mapping(self) -> dict[str, str]:
+        return {self.text(): self.text() for _ in range(self.number())}
+
+    def rules(self) -> Rules:
+        home, memory, processes, file, opened, user = (self.text() for _ in range(6))
+        return Rules(home, int(memory), int(processes), int(file), int(opened), int(user) if user else None)
+
+
+def number(value: float) -> bytes:
+    return str(value).encode()
+
+
+def text(value: str) -> bytes:
+    return value.encode("utf-8", "replace")
+
+
+def items(values: Iterable[bytes]) -> list[bytes]:
+    values = list(values)
+    return [number(len(values)), *values]
+
+
+def mapping(values: Mapping[str, str]) -> list[bytes]:
+    return [number(len(values)), *(text(part) for pair in values.items() for part in pair)]
+
+
+def rules(value: Rules) -> list[bytes]:
+    user = "" if value.user is None else str(value.user)
+    numbers = (value.memory_bytes, value.processes, value.file_bytes, value.open_files)
+    return [text(value.home), *map(number, numbers), text(user)]

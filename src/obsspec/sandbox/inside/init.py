@@ -1,0 +1,116 @@
+"""Process number 1 of a sandbox: takes requests on stdin, one at a time, and answers on stdout.
+
+Requests and answers are frames (`frames`); numbers are decimal text.
+
+    open, rules, times, environment, directories, files, commands  ->  ok  |  error, message
+    run, command, seconds       ->  done, exit code, flags, stdout, stderr
+    cancel                      ->  nothing by itself: a `run` that is under way ends with flag c
+    tree, byte limit            ->  ok, four fields for each path  |  error, message
+
+Flags: c cancelled, k output clipped, s shell state lost, t timed out. The end of stdin ends this process and, as it is
+number 1, every process of the sandbox.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+
+from . import files, processes, run, shell, state
+from .fields import Fields
+from .frames import encode
+from .reactor import Reactor
+
+ANSWERS = 1
+SETUP_TIMEOUT_S = 60.0
+SCRATCH = "/tmp"
+
+
+class Init:
+    """Owns everything inside one sandbox."""
+
+    def __init__(self) -> None:
+        os.umask(0o022)
+        self._reactor = Reactor()
+        self._environment: dict[str, str] = {}
+        self._step = 0
+
+    def serve(self) -> None:
+        """Answer requests until the owner goes away."""
+        reactor = self._reactor
+        while not reactor.closed:
+            reactor.wait(None)
+            reactor.ended.clear()
+            while reactor.frames:
+                answer = self._answer(Fields(reactor.frames.pop(0)))
+                _send(answer)
+
+    def _answer(self, fields: Fields) -> list[bytes]:
+        match fields.text():
+            case "open":
+                return self._open(fields)
+            case "run":
+                return self._run(fields.raw(), fields.real())
+            case "tree":
+                return self._tree(fields.number())
+            case _:
+                return []  # a cancel that came too late
+
+    def _open(self, fields: Fields) -> list[bytes]:
+        self._rules = fields.rules()
+        self._head = fields.number()
+        self._environment = fields.mapping()
+        directories = fields.items()
+        content = [(fields.raw(), fields.number(), fields.raw()) for _ in range(fields.number())]
+        files.lay_down(self._rules.home, directories, content, self._rules.user)
+        for command in fields.items():
+            result = self._execute(command, self._environment, SETUP_TIMEOUT_S)
+            if result.exit_code != 0:
+                output = (result.stdout + result.stderr).strip()[-400:]
+                return [
+                    b"error",
+                    b"set-up command failed (exit code %d): " % result.exit_code + command + b"\n" + output,
+                ]
+        processes.kill_outside(set())
+        files.settle_times(self._roots, 0, 0)
+        state.install(state.initial(self._environment), self._rules.user)
+        return [b"ok"]
+
+    @property
+    def _roots(self) -> list[str]:
+        return [self._rules.home, SCRATCH]
+
+    def _execute(self, command: bytes, environment: dict[str, str], timeout_s: float) -> run.Result:
+        return run.run(self._reactor, command, environment, self._rules, self._head, timeout_s)
+
+    def _run(self, command: bytes, timeout_s: float) -> list[bytes]:
+        began = time.time_ns() - 20_000_000  # file times come from a coarser clock
+        self._step += 1
+        result = self._execute(command, {"BASH_ENV": state.START}, timeout_s)
+        kept = state.adopt() and not (result.timed_out or result.cancelled)
+        files.settle_times(self._roots, began, self._step)
+        flags = "".join(
+            letter
+            for letter, on in (
+                ("c", result.cancelled),
+                ("k", result.clipped),
+                ("s", not kept),
+                ("t", result.timed_out),
+            )
+            if on
+        )
+        return [b"done", b"%d" % result.exit_code, flags.encode(), result.stdout, result.stderr]
+
+    def _tree(self, limit: int) -> list[bytes]:
+        try:
+            return [b"ok", *files.read_tree(self._rules.home, limit)]
+        except files.TreeTooLarge as error:
+            return [b"error", str(error).encode()]
+
+
+def _send(answer: list[bytes]) -> None:
+    if not answer:
+        return
+    data = memoryview(encode(answer))
+    while data:
+        data = data[os.write(ANSWERS, data) :]

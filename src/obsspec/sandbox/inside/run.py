@@ -1,0 +1,69 @@
+"""One command from its start to the moment its result is known."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from . import processes, shell
+from .collect import Stream
+from .reactor import Reactor
+
+GRACE_S = 0.1  # for output that children write just after the shell has ended
+TIMEOUT_CODE = 124
+
+
+@dataclass
+class Result:
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    clipped: bool = False
+    timed_out: bool = False
+    cancelled: bool = False
+
+
+def run(
+    reactor: Reactor, command: bytes, environment: dict[str, str], rules: shell.Rules, head: int, timeout_s: float
+) -> Result:
+    """Execute and wait until the shell ends, not until its pipes do: background children may hold them for ever.
+
+    Background children of a command that ended live on; their later output is read and dropped. When the time is over
+    or the owner cancels, everything that the command started is killed, background children included.
+    """
+    spared = processes.sessions()
+    started = shell.start(command, environment, rules)
+    out, err = Stream(started.stdout, head), Stream(started.stderr, head)
+    reactor.watch(out)
+    reactor.watch(err)
+    deadline = time.monotonic() + timeout_s
+    interrupted = _wait(reactor, started.process, deadline)
+    if interrupted:
+        processes.kill_outside(spared)
+    _drain(reactor, out, err)
+    code = reactor.ended.pop(started.process, TIMEOUT_CODE)
+    out.discard()
+    err.discard()
+    return Result(
+        exit_code=TIMEOUT_CODE if interrupted else code,
+        stdout=out.head,
+        stderr=err.head,
+        clipped=out.clipped or err.clipped,
+        timed_out=interrupted and time.monotonic() >= deadline,
+        cancelled=interrupted and time.monotonic() < deadline,
+    )
+
+
+def _wait(reactor: Reactor, process: int, deadline: float) -> bool:
+    """True if the command must be interrupted: time over, a cancel request, or the owner has gone."""
+    while process not in reactor.ended:
+        if reactor.frames or reactor.closed or time.monotonic() >= deadline:
+            return True
+        reactor.wait(deadline - time.monotonic())
+    return False
+
+
+def _drain(reactor: Reactor, out: Stream, err: Stream) -> None:
+    end = time.monotonic() + GRACE_S
+    while (out.open or err.open) and time.monotonic() < end:
+        reactor.wait(end - time.monotonic())

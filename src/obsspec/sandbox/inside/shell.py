@@ -1,0 +1,74 @@
+"""Starting one command: a fresh bash in a session of its own, with limits, empty stdin and two pipes."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from dataclasses import dataclass
+from typing import NoReturn
+
+BASH = "/bin/bash"
+
+
+@dataclass
+class Rules:
+    """What every command runs under. `user` is None where the sandbox has only one user."""
+
+    home: str
+    memory_bytes: int
+    processes: int
+    file_bytes: int
+    open_files: int
+    user: int | None
+
+
+@dataclass
+class Started:
+    process: int
+    stdout: int
+    stderr: int
+
+
+def start(command: bytes, environment: dict[str, str], rules: Rules) -> Started:
+    """Fork and execute; the returned pipes are the read ends."""
+    out_read, out_write = os.pipe()
+    err_read, err_write = os.pipe()
+    process = os.fork()
+    if process == 0:
+        _become(command, environment, rules, out_write, err_write)
+    os.close(out_write)
+    os.close(err_write)
+    return Started(process, out_read, err_read)
+
+
+def _become(command: bytes, environment: dict[str, str], rules: Rules, out: int, err: int) -> NoReturn:
+    try:
+        os.setsid()
+        os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+        os.dup2(out, 1)
+        os.dup2(err, 2)
+        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        _limit(rules)
+        os.chdir(rules.home)
+        os.execve(BASH, [b"bash", b"-c", command], environment)
+    except BaseException as error:  # nothing may return into the parent's code
+        os.write(2, f"bash: {getattr(error, 'strerror', error)}\n".encode())
+    finally:
+        os._exit(126)
+
+
+def _limit(rules: Rules) -> None:
+    for kind, value in (
+        (resource.RLIMIT_AS, rules.memory_bytes),
+        (resource.RLIMIT_FSIZE, rules.file_bytes),
+        (resource.RLIMIT_NOFILE, rules.open_files),
+        (resource.RLIMIT_NPROC, rules.processes),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(kind, (value, value))
+    if rules.user is not None:
+        os.setgroups([])
+        os.setresgid(rules.user, rules.user, rules.user)
+        os.setresuid(rules.user, rules.user, rules.user)

@@ -1,0 +1,27 @@
+"""What a sandbox may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Hard limits of one sandbox, in bytes and counts, and how each is enforced.
+
+    memory_bytes: address space of each process (RLIMIT_AS).
+    processes: processes and threads of the sandbox's user (RLIMIT_NPROC in a user namespace of its own).
+    disk_bytes: size of HOME, and again of /tmp (each a tmpfs of this size); /dev/shm and /run have a few MiB.
+    file_bytes: largest file (RLIMIT_FSIZE).
+    open_files: of each process (RLIMIT_NOFILE).
+    tree_bytes: most that `tree()` reads; more is a `SandboxError`.
+    """
+
+    memory_bytes: int = 1024 * MIB
+    processes: int = 128
+    disk_bytes: int = 64 * MIB
+    file_bytes: int = 64 * MIB
+    open_files: int = 256
+    tree_bytes: int = 16 * MIB

@@ -65,13 +65,13 @@ def scripted_agent(task: Task, manner: Manner, seed: int = 0) -> Scripted:
 
 
 def _explore(task: Task, rng: Random) -> list[str]:
-    return [command for step in task.steps for command in _around(step, list(rng.choice(step.acts)), rng)]
+    commands = [command for step in task.steps for command in _around(step, list(rng.choice(step.acts)), rng)]
+    listable = bool(task.spec.files) and commands[0] != "ls"
+    return ["ls", *commands] if listable and rng.random() < 0.3 else commands
 
 
 def _around(step: Step, acts: list[str], rng: Random) -> list[str]:
     before = list(step.looks)
-    if "ls" not in before and rng.random() < 0.3:
-        before.insert(0, "ls")
     after = [rng.choice(step.reviews)] if step.reviews else []
     return [*before, *acts, *after]
 

@@ -133,6 +133,7 @@ def decompress(draw: Draw) -> Draft:
         acts=one(f"gunzip {path}.gz", f"gzip -d {path}.gz"),
         looks=(f"zcat {path}.gz",),
         reviews=(f"cat {path}", "ls"),
+        blunders=((f"gunzip {path}", "ls", f"gunzip {path}.gz"),),
     )
     instruction = draw.pick(
         f"Decompress {path}.gz to get {path} back.",

@@ -58,6 +58,7 @@ def add(draw: Draw) -> Draft:
         acts=one(f"echo '{key}={value}' >> {path}"),
         looks=(f"cat {path}",),
         reviews=(f"cat {path}", f"tail -n 1 {path}"),
+        blunders=((f"cat {misnamed(path)}", "ls", f"echo '{key}={value}' >> {path}"),),
     )
     instruction = draw.pick(
         f"Add the setting {key}={value} at the end of {path}.",
@@ -89,7 +90,7 @@ def read(draw: Draw) -> Draft:
     path, settings = _settings(draw)
     key, value = draw.pick(*settings)
     act = f"grep '^{key}=' {path}"
-    step = Step(acts=one(act), looks=("ls",), blunders=((f"grep '^{key}=' {misnamed(path)}", "ls", act),))
+    step = Step(acts=one(act), looks=(f"cat {path}",), blunders=((f"grep '^{key}=' {misnamed(path)}", "ls", act),))
     instruction = draw.pick(
         f"What is the value of {key} in {path}? Answer with the value only.",
         f"Look up {key} in the config file {path} and answer with its value.",

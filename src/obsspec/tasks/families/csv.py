@@ -122,6 +122,7 @@ def append(draw: Draw) -> Draft:
         acts=one(f"echo '{line}' >> {path}"),
         looks=(f"cat {path}",),
         reviews=(f"cat {path}", f"tail -n 1 {path}"),
+        blunders=((f"cat {misnamed(path)}", "ls", f"echo '{line}' >> {path}"),),
     )
     instruction = draw.pick(
         f"Add a row for {row[0]} from {row[1]}, age {row[2]}, at the end of {path}.",

@@ -47,6 +47,7 @@ def append(draw: Draw) -> Draft:
         acts=one(f"echo '{line}' >> {path}"),
         looks=(f"cat {path}",),
         reviews=(f"cat {path}", f"tail -n 1 {path}"),
+        blunders=((f"cat {misnamed(path)}", "ls", f"echo '{line}' >> {path}"),),
     )
     instruction = draw.pick(
         f"Append the line '{line}' to the end of {path}.",

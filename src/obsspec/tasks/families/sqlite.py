@@ -105,10 +105,12 @@ def remove(draw: Draw) -> Draft:
     path, table, rows = _stock(draw)
     name = draw.pick(*rows)[0]
     show = f"sqlite3 {path} 'select * from {table};'"
+    act = f"sqlite3 {path} \"delete from {table} where name = '{name}';\""
     step = Step(
-        acts=one(f"sqlite3 {path} \"delete from {table} where name = '{name}';\""),
+        acts=one(act),
         looks=(show,),
         reviews=(show,),
+        blunders=((act.replace("where name", "where item"), f"sqlite3 {path} .schema", act),),
     )
     instruction = draw.pick(
         f"Delete the row of {name} from the table {table} in {path}.",

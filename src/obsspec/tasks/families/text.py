@@ -34,7 +34,9 @@ def sort(draw: Draw) -> Draft:
 
 def numbers(draw: Draw) -> Draft:
     source, target = draw.file(), draw.file()
-    values = draw.rng.sample(range(2, 200), draw.count())
+    # One number of each length, so that sorting as text gives another order.
+    values = [draw.number(2, 9), draw.number(10, 19), *draw.rng.sample(range(100, 200), draw.count() - 2)]
+    draw.rng.shuffle(values)
     lines = [str(value) for value in values]
     act = f"sort -n {source} > {target}"
     step = Step(
@@ -59,6 +61,7 @@ def unique(draw: Draw) -> Draft:
         acts=one(act, f"sort {source} | uniq > {target}"),
         looks=(f"cat {source}",),
         reviews=(f"cat {target}", f"wc -l {target}"),
+        blunders=((f"uniq {source} > {target}", f"cat {target}", act),),
     )
     instruction = draw.pick(
         f"Write the sorted unique lines of {source} to {target}.",
@@ -113,6 +116,7 @@ def upper(draw: Draw) -> Draft:
         acts=one(f"tr 'a-z' 'A-Z' < {source} > {target}"),
         looks=(f"cat {source}",),
         reviews=(f"cat {target}",),
+        blunders=((f"tr 'a-z' 'A-Z' < {source}", f"tr 'a-z' 'A-Z' < {source} > {target}"),),
     )
     instruction = draw.pick(
         f"Convert the text of {source} to upper case and save it as {target}.",
@@ -128,6 +132,7 @@ def join(draw: Draw) -> Draft:
         acts=one(f"cat {first} {second} > {target}"),
         looks=(f"cat {first}", f"cat {second}"),
         reviews=(f"cat {target}", f"wc -l {target}"),
+        blunders=((f"cat {misnamed(first)}", "ls", f"cat {first} {second} > {target}"),),
     )
     instruction = draw.pick(
         f"Join {first} and {second}, in this order, into a new file {target}.",

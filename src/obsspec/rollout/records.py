@@ -71,12 +71,13 @@ def from_record(record: Record) -> RolloutResult:
 
 def messages(trajectory: Trajectory) -> list[Message]:
     """The rollout as a person reads it; never used to build a prompt."""
-    found: list[Message] = [{"role": "user", "content": trajectory.instruction}]
+    found = [Message(role="user", content=trajectory.instruction)]
     for turn in trajectory.turns:
-        found += [{"role": "assistant", "content": call.command or repr(dict(call.arguments))} for call in turn.calls]
-        found += [{"role": "tool", "content": observation.text} for observation in turn.observations]
+        calls = (call.command or repr(dict(call.arguments)) for call in turn.calls)
+        found += [Message(role="assistant", content=call) for call in calls]
+        found += [Message(role="tool", content=observation.text) for observation in turn.observations]
     if trajectory.answer is not None:
-        found.append({"role": "assistant", "content": trajectory.answer})
+        found.append(Message(role="assistant", content=trajectory.answer))
     return found
 
 

@@ -1,0 +1,111 @@
+"""The picture of a comparison: latencies of both arms, outcomes per command, and one rollout's timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from obsspec.compare.summary import Pair
+from obsspec.rollout.collector import RolloutResult
+from obsspec.speculation.trace import Fate, Span, SpanKind
+
+GENERATE, TOOL, PREDICT, WASTE = "#3b6fb6", "#c9c9c9", "#e0a030", "#c8553d"
+OUTCOMES = {"match": "#4c9a5b", "rollback": WASTE, "cancel": "#9a9a9a"}
+
+
+def draw(pairs: Sequence[Pair], summary: dict[str, Any], target: Path) -> None:
+    """Write the PNG. With no pair there is nothing to draw, and nothing is written."""
+    if not pairs:
+        return
+    mpl.use("Agg")
+    figure = Figure(figsize=(13, 9), layout="constrained")
+    grid = figure.add_gridspec(2, 2, height_ratios=(1, 1.15))
+    _latencies(figure.add_subplot(grid[0, 0]), pairs, summary)
+    _outcomes(figure.add_subplot(grid[0, 1]), summary["per_command"])
+    _timeline(figure.add_subplot(grid[1, :]), _telling(pairs))
+    figure.savefig(target, dpi=110)
+
+
+def _latencies(axes: Axes, pairs: Sequence[Pair], summary: dict[str, Any]) -> None:
+    x = [pair.sequential.trajectory.agent_s for pair in pairs]
+    y = [pair.speculative.trajectory.agent_s for pair in pairs]
+    top = 1.08 * max(*x, *y)
+    axes.plot((0, top), (0, top), color="#888888", linewidth=1, label="equal")
+    axes.scatter(x, y, color=GENERATE, alpha=0.75, label="one task")
+    axes.set(xlim=(0, top), ylim=(0, top), xlabel="sequential agent latency (s)", ylabel="speculative (s)")
+    low, high = summary["reduction_ci"]
+    axes.set_title(
+        f"agent latency {summary['agent_s_sequential']:.1f} s -> {summary['agent_s_speculative']:.1f} s: "
+        f"{100 * summary['reduction']:.1f} % less [{100 * low:.1f}, {100 * high:.1f}]",
+        fontsize=10,
+    )
+    axes.legend(loc="upper left", frameon=False)
+
+
+def _outcomes(axes: Axes, per_command: dict[str, Any], most: int = 12) -> None:
+    names = [name for name in per_command if per_command[name]["attempts"]][:most][::-1]
+    left = [0.0] * len(names)
+    for outcome, color in OUTCOMES.items():
+        widths = [100 * per_command[name][outcome] for name in names]
+        axes.barh(names, widths, left=left, color=color, label=outcome)
+        left = [a + b for a, b in zip(left, widths, strict=True)]
+    labels = [f"{name} ({per_command[name]['attempts']})" for name in names]
+    axes.set_yticks(range(len(names)), labels)
+    axes.set(xlim=(0, 100), xlabel="% of attempts")
+    axes.set_title("what became of each prediction, per command (attempts)", fontsize=10)
+    axes.legend(loc="lower center", ncol=3, fontsize=8)
+
+
+def _telling(pairs: Sequence[Pair]) -> Pair:
+    """The pair of median saving among those with a few tool calls: typical, and long enough to see."""
+    ordered = sorted(pairs, key=lambda p: p.sequential.trajectory.agent_s - p.speculative.trajectory.agent_s)
+    long = [pair for pair in ordered if len(pair.sequential.trajectory.turns) >= 4] or ordered
+    return long[len(long) // 2]
+
+
+def _timeline(axes: Axes, pair: Pair) -> None:
+    _loop_lane(axes, pair.sequential, 3.0)
+    _loop_lane(axes, pair.speculative, 2.0)
+    if pair.speculative.speculation is not None:
+        start = pair.speculative.trajectory.start_s
+        for span in pair.speculative.speculation.spans:
+            _speculation_bar(axes, span, start)
+    axes.set_yticks((3, 2, 1, 0), ("sequential", "speculative: the loop", "early generations", "predictions"))
+    axes.set(xlabel="seconds since the turn loop began", ylim=(-0.6, 3.6))
+    axes.set_title(f"one rollout in both arms: {pair.sequential.task_id}", fontsize=10)
+    for color, label in (
+        (GENERATE, "policy generates (kept)"),
+        (TOOL, "tool runs"),
+        (PREDICT, "world model predicts"),
+        (WASTE, "discarded"),
+    ):
+        axes.barh(0, 0, color=color, label=label)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncol=4, frameon=False, fontsize=8)
+
+
+def _loop_lane(axes: Axes, result: RolloutResult, y: float) -> None:
+    start = result.trajectory.start_s
+    for turn in result.trajectory.turns:
+        _bar(axes, turn.generate_start_s - start, turn.generate_end_s - start, y, GENERATE)
+        for begin, end in zip(turn.tool_start_s, turn.tool_end_s, strict=True):
+            _bar(axes, begin - start, end - start, y, TOOL)
+    axes.plot([result.trajectory.agent_s] * 2, (y - 0.45, y + 0.45), color="black", linewidth=1.5)
+
+
+def _speculation_bar(axes: Axes, span: Span, start: float) -> None:
+    if not span.speculative or span.end_s is None:
+        return
+    kept = span.fate is Fate.KEPT
+    if span.kind is SpanKind.PREDICT:
+        _bar(axes, span.start_s - start, span.end_s - start, 0.0, PREDICT if kept else WASTE)
+    else:
+        _bar(axes, span.start_s - start, span.end_s - start, 1.0, GENERATE if kept else WASTE)
+
+
+def _bar(axes: Axes, begin: float, end: float, y: float, color: str) -> None:
+    axes.barh(y, end - begin, left=begin, height=0.6, color=color, edgecolor="white", linewidth=0.5)

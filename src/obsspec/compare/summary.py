@@ -1,0 +1,110 @@
+"""Every figure of a comparison, computed from the rollouts in its run folder and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from obsspec.compare.outcomes import ATTEMPTED, by_command, outcome_shares, settled_turns
+from obsspec.compare.statistics import Estimate, mean, mean_estimate, reduction_estimate
+from obsspec.rollout.collector import RolloutResult
+from obsspec.rollout.equality import differences
+from obsspec.values import Completion, StopReason
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One task and seed through both arms."""
+
+    sequential: RolloutResult
+    speculative: RolloutResult
+
+    @property
+    def differences(self) -> list[str]:
+        return differences(self.sequential, self.speculative)
+
+
+def decode_rate(results: Sequence[RolloutResult]) -> float:
+    """Tokens per second of one request: mean over kept generations of (tokens - 1) / (last - first token time)."""
+    completions = [turn.completion for result in results for turn in result.trajectory.turns]
+    return mean([rate for completion in completions if (rate := _rate(completion)) is not None])
+
+
+def _rate(completion: Completion) -> float | None:
+    timing, tokens = completion.timing, len(completion.token_ids)
+    if timing is None or tokens < 2 or timing.last_s <= timing.first_s:
+        return None
+    return (tokens - 1) / (timing.last_s - timing.first_s)
+
+
+def hidden_tool_time(pairs: Sequence[Pair]) -> float:
+    """(sequential - speculative agent latency) / tool latency of the sequential arm, summed over pairs."""
+    tool_s = sum(pair.sequential.trajectory.tool_s for pair in pairs)
+    saved = sum(pair.sequential.trajectory.agent_s - pair.speculative.trajectory.agent_s for pair in pairs)
+    return saved / tool_s if tool_s else float("nan")
+
+
+def summarize(pairs: Sequence[Pair]) -> dict[str, Any]:
+    """The content of `summary.json`: seconds, shares in 0..1, counts; `per_command` holds the outcomes by program."""
+    a = [pair.sequential for pair in pairs]
+    b = [pair.speculative for pair in pairs]
+    latency_a = [result.trajectory.agent_s for result in a]
+    latency_b = [result.trajectory.agent_s for result in b]
+    turns = settled_turns(b)
+    shares = outcome_shares(turns)
+    predictions = [t.attempted.prediction_s for t in turns if t.attempted.prediction_s is not None]
+    reports = [result.speculation for result in b if result.speculation is not None]
+    reduction = reduction_estimate(latency_a, latency_b)
+    return {
+        "pairs": len(pairs),
+        "identical": sum(not pair.differences for pair in pairs),
+        "reward_sequential": mean([result.verdict.reward for result in a]),
+        "reward_speculative": mean([result.verdict.reward for result in b]),
+        **_interval("agent_s_sequential", mean_estimate(latency_a)),
+        **_interval("agent_s_speculative", mean_estimate(latency_b)),
+        "reduction": reduction.value,
+        "reduction_ci": [reduction.low, reduction.high],
+        "hidden_tool_time": hidden_tool_time(pairs),
+        "tool_s_per_rollout": mean([result.trajectory.tool_s for result in a]),
+        "tool_calls_per_rollout": mean([len([c for t in r.trajectory.turns for c in t.calls]) for r in a]),
+        "turns_with_a_call": shares.turns,
+        "attempts": shares.attempts,
+        "match": shares.match,
+        "rollback": shares.rollback,
+        "cancel": shares.cancel,
+        "gated": shares.gated,
+        "failed": shares.failed,
+        "match_nonempty": shares.match_nonempty,
+        "match_trivial": shares.match_trivial,
+        "realized_depth": mean([report.realized_depth for report in reports]),
+        "realized_breadth": mean([t.attempted.branches for t in turns if t.attempted.outcome in ATTEMPTED]),
+        "decode_rate_sequential": decode_rate(a),
+        "decode_rate_speculative": decode_rate(b),
+        "prediction_p50_s": median(predictions) if predictions else float("nan"),
+        "discarded_policy_tokens": mean([report.discarded_policy_tokens for report in reports]),
+        "stops": {
+            "sequential": _stops(a),
+            "speculative": _stops(b),
+        },
+        "per_command": {name: _shares(value) for name, value in by_command(turns).items()},
+        "different_pairs": [
+            {"task_id": pair.sequential.task_id, "seed": pair.sequential.seed, "fields": pair.differences}
+            for pair in pairs
+            if pair.differences
+        ],
+    }
+
+
+def _interval(name: str, estimate: Estimate) -> dict[str, Any]:
+    return {name: estimate.value, f"{name}_ci": [estimate.low, estimate.high]}
+
+
+def _stops(results: Sequence[RolloutResult]) -> dict[str, int]:
+    reasons = [result.trajectory.stop for result in results]
+    return {reason.value: reasons.count(reason) for reason in StopReason if reason in reasons}
+
+
+def _shares(shares: Any) -> dict[str, Any]:
+    return {name: getattr(shares, name) for name in shares.__slots__}

@@ -1,0 +1,87 @@
+"""The tables of a comparison, for a terminal."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from rich.console import Group
+from rich.table import Table
+
+
+def tables(summary: dict[str, Any]) -> Group:
+    return Group(_main(summary), "", _commands(summary["per_command"]), "", _verdict(summary))
+
+
+def _main(s: dict[str, Any]) -> Table:
+    table = Table(title="Sequential and speculative pipeline, paired", title_justify="left")
+    table.add_column("")
+    table.add_column("sequential", justify="right")
+    table.add_column("speculative", justify="right")
+    table.add_row("tasks", str(s["pairs"]), str(s["pairs"]))
+    table.add_row("reward", _percent(s["reward_sequential"]), _percent(s["reward_speculative"]))
+    table.add_row("agent latency (95 % CI)", _seconds(s, "agent_s_sequential"), _seconds(s, "agent_s_speculative"))
+    low, high = s["reduction_ci"]
+    table.add_row("reduction (95 % CI)", "", f"{_percent(s['reduction'])} [{_percent(low)}, {_percent(high)}]")
+    table.add_row("hidden tool time", "", _percent(s["hidden_tool_time"]))
+    table.add_row("tool calls, tool time a rollout", _tools(s), "")
+    outcomes = " / ".join((_percent(s["match"]), _percent(s["rollback"]), _percent(s["cancel"])))
+    table.add_row("match / rollback / cancel", "", f"{outcomes} of {s['attempts']}")
+    table.add_row("gated / failed", "", f"{s['gated']} / {s['failed']} of {s['turns_with_a_call']} turns")
+    table.add_row("match, non-empty outputs", "", _percent(s["match_nonempty"]))
+    table.add_row('match of always guessing "no output"', "", _percent(s["match_trivial"]))
+    table.add_row("realized depth / breadth", "", f"{_number(s['realized_depth'])} / {_number(s['realized_breadth'])}")
+    table.add_row(
+        "decode rate, tokens/s", _number(s["decode_rate_sequential"], 1), _number(s["decode_rate_speculative"], 1)
+    )
+    table.add_row("prediction latency p50", "", f"{_number(s['prediction_p50_s'], 3)} s")
+    table.add_row("discarded policy tokens a rollout", "0", _number(s["discarded_policy_tokens"], 1))
+    table.add_row("identical rollouts", "", f"{s['identical']}/{s['pairs']}")
+    return table
+
+
+def _commands(per_command: dict[str, Any]) -> Table:
+    table = Table(title="Outcomes per command", title_justify="left")
+    table.add_column("command")
+    for name in ("count", "tool s", "wm s", "match", "rollback", "cancel", "gated", "failed", "non-empty", "trivial"):
+        table.add_column(name, justify="right")
+    for command, shares in per_command.items():
+        table.add_row(
+            command,
+            str(shares["turns"]),
+            _number(shares["tool_s"], 3),
+            _number(shares["prediction_s"], 3),
+            _percent(shares["match"]),
+            _percent(shares["rollback"]),
+            _percent(shares["cancel"]),
+            str(shares["gated"]),
+            str(shares["failed"]),
+            _percent(shares["match_nonempty"]),
+            _percent(shares["match_trivial"]),
+        )
+    return table
+
+
+def _verdict(s: dict[str, Any]) -> str:
+    line = f"identical rollouts {s['identical']}/{s['pairs']}"
+    if s["identical"] == s["pairs"]:
+        return f"[bold green]{line}[/]"
+    named = ", ".join(f"{d['task_id']} ({', '.join(d['fields'])})" for d in s["different_pairs"])
+    return f"[bold red]{line}; different: {named}[/]"
+
+
+def _tools(s: dict[str, Any]) -> str:
+    return f"{_number(s['tool_calls_per_rollout'], 1)}, {_number(s['tool_s_per_rollout'], 1)} s"
+
+
+def _seconds(s: dict[str, Any], name: str) -> str:
+    low, high = s[f"{name}_ci"]
+    return f"{_number(s[name])} s [{_number(low)}, {_number(high)}]"
+
+
+def _percent(value: float) -> str:
+    return "-" if math.isnan(value) else f"{100 * value:.1f} %"
+
+
+def _number(value: float, digits: int = 2) -> str:
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"

@@ -1,5 +1,7 @@
 """The picture of a comparison: latencies of both arms, outcomes per command, and one rollout's timeline."""
 
+# pyright: reportUnknownMemberType=false
+# (matplotlib is only partly typed)
 from __future__ import annotations
 
 from collections.abc import Sequence

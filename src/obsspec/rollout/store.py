@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from obsspec.rollout.collector import RolloutResult
 from obsspec.rollout.records import from_record, to_record
@@ -57,7 +58,7 @@ class RunFolder:
         """Write a whole file or none of it."""
         target = self.path / name
         partial = target.with_suffix(target.suffix + ".part")
-        partial.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(_finite(content), indent=2, allow_nan=False) + "\n", encoding="utf-8")
         partial.replace(target)
         return target
 
@@ -85,3 +86,14 @@ class RunFolder:
             whole = content.rfind(b"\n") + 1
             if whole != len(content):
                 file.truncate(whole)
+
+
+def _finite(value: Any) -> Any:
+    """The same value with null for numbers that JSON can not hold."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(each) for key, each in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(each) for each in cast("list[Any]", value)]
+    return value

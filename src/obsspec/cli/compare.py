@@ -1,0 +1,89 @@
+"""`obsspec compare`: the same tasks through both pipelines."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+from cyclopts import Parameter
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from obsspec.compare.parts import open_parts
+from obsspec.compare.picture import draw
+from obsspec.compare.run import Arm, finished_pairs, run_pairs
+from obsspec.compare.settings import CompareSettings
+from obsspec.compare.summary import Pair, summarize
+from obsspec.compare.table import tables
+from obsspec.rollout.collector import RolloutResult
+from obsspec.rollout.store import RunFolder
+
+
+def compare(
+    settings: CompareSettings | None = None,
+    *,
+    out: Annotated[Path, Parameter(help="Run folder; a folder of the same options is resumed.")] = Path("runs/compare"),
+    json: Annotated[Path | None, Parameter(help="Also write summary.json to this file.")] = None,
+) -> int:
+    """Run the same terminal tasks through the sequential and the speculative pipeline and compare them.
+
+    Paired (same tasks, same seeds, arms interleaved). Writes every rollout to the run folder as it finishes, then
+    summary.json and compare.png. Exit status 1 when any pair of rollouts differs, 2 for a wrong configuration.
+    """
+    settings = settings or CompareSettings()
+    console = Console()
+    folder = RunFolder(out, settings.as_config())
+    try:
+        pairs = anyio.run(partial(_run, settings, folder, console))
+    except KeyboardInterrupt:
+        _report(finished_pairs(folder), folder, console)
+        console.print(f"[bold]interrupted[/]: finished rollouts are in {out}; the same command resumes")
+        return 130
+    return _report(pairs, folder, console, json)
+
+
+async def _run(settings: CompareSettings, folder: RunFolder, console: Console) -> list[Pair]:
+    async with open_parts(settings, console) as (parts, description):
+        folder.write_json("environment.json", description)
+        with _progress(console) as progress:
+            bar = progress.add_task("rollouts", total=2 * settings.tasks)
+            progress.update(bar, completed=min(2 * settings.tasks, sum(1 for _ in folder.results())))
+
+            def finished(arm: Arm, result: RolloutResult) -> None:
+                progress.advance(bar)
+                trajectory = result.trajectory
+                progress.console.print(
+                    f"{arm:<11} {result.task_id:<24} reward {result.verdict.reward:.0f}  "
+                    f"{len(trajectory.turns):>2} turns  {trajectory.agent_s:6.2f} s  {trajectory.stop}",
+                    highlight=False,
+                )
+
+            return await run_pairs(settings, parts, folder, finished)
+
+
+def _progress(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+    )
+
+
+def _report(pairs: list[Pair], folder: RunFolder, console: Console, json: Path | None = None) -> int:
+    if not pairs:
+        console.print("no pair is complete yet")
+        return 1
+    summary = summarize(pairs)
+    written = folder.write_json("summary.json", summary)
+    draw(pairs, summary, folder.path / "compare.png")
+    if json is not None:
+        json.write_text(written.read_text(encoding="utf-8"), encoding="utf-8")
+    console.print(tables(summary))
+    console.print(f"run folder: {folder.path} (rollouts.jsonl, summary.json, compare.png)")
+    return 0 if summary["identical"] == len(pairs) else 1

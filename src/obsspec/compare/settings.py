@@ -1,0 +1,115 @@
+"""What a comparison can be asked for; every field is an option of `obsspec compare`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from obsspec.tasks.families import FAMILIES
+from obsspec.tasks.task import Difficulty
+from obsspec.values import ConfigError
+
+
+class EngineMode(StrEnum):
+    EXACT = "exact"
+    FAST = "fast"
+
+
+class SandboxKind(StrEnum):
+    REMOTE = "remote"
+    LOCAL = "local"
+
+
+def default_threads() -> int:
+    """All cores but one: the tools run beside the engine."""
+    return max(1, (os.cpu_count() or 2) - 1)
+
+
+def _help(text: str) -> Parameter:
+    return Parameter(help=text)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class CompareSettings:
+    tasks: Annotated[int, _help("Number of tasks, each through both arms (one pair a task).")] = 20
+    families: Annotated[str, _help("Task families, comma-separated; 'all' for every one.")] = "all"
+    difficulty: Annotated[Difficulty, _help("Difficulty of the tasks.")] = Difficulty.EASY
+    task_seed: Annotated[int, _help("Which tasks of the test split; another seed, other tasks.")] = 0
+    seed: Annotated[int, _help("Seed of the sampling: a turn's seed is a function of (this, task, turn).")] = 0
+    concurrency: Annotated[int, _help("Rollouts in flight at a time, in each arm.")] = 1
+    depth: Annotated[int, _help("D: predicted observations that may stand unverified in a chain.")] = 1
+    breadth: Annotated[int, _help("K: distinct candidates drafted for one observation.")] = 1
+    sandbox: Annotated[
+        SandboxKind, _help("remote: a sandbox server over loopback with injected latency; local: in this process.")
+    ] = SandboxKind.REMOTE
+    latency: Annotated[
+        str,
+        _help(
+            "Transport latency in seconds injected on the wire of the remote sandbox: a constant such as 1.69, "
+            "constant:S, uniform:LOW,HIGH or lognormal:MEDIAN,SIGMA. The same draws in both arms."
+        ),
+    ] = "1.69"
+    policy: Annotated[
+        str, _help("The policy: 'bundled' (fine-tuned SmolLM2-135M), a GGUF file, or the URL of a token endpoint.")
+    ] = "bundled"
+    world_model: Annotated[
+        str,
+        _help(
+            "The world model: 'same' (the policy's own engine: shared weights, shared prefix cache), a GGUF file, "
+            "or the URL of a token endpoint."
+        ),
+    ] = "same"
+    model_name: Annotated[str, _help("Model name that a token endpoint serves; needed with a URL.")] = ""
+    tokenizer: Annotated[
+        str, _help("Tokenizer of a token endpoint's model: 'bundled', a GGUF file or a tokenizer.json.")
+    ] = "bundled"
+    mode: Annotated[
+        EngineMode,
+        _help(
+            "exact: bit-identical results whatever the batch, so 'identical n/n' is demanded; fast: batched prefill."
+        ),
+    ] = EngineMode.EXACT
+    threads: Annotated[
+        int, _help("Threads of all embedded engines together, the same in both arms; 0: all cores but one.")
+    ] = 0
+    temperature: Annotated[float, _help("Sampling temperature of the policy.")] = 1.0
+    max_turns: Annotated[int, _help("Committed turns after which a rollout ends.")] = 16
+    max_turn_tokens: Annotated[int, _help("Tokens a turn may sample.")] = 160
+    max_context: Annotated[int, _help("Tokens of prompt and turn together.")] = 2048
+
+    def __post_init__(self) -> None:
+        for name, least in (("tasks", 1), ("concurrency", 1), ("depth", 0), ("breadth", 0), ("threads", 0)):
+            if getattr(self, name) < least:
+                raise ConfigError(f"--{name} must be at least {least}, got {getattr(self, name)}")
+        unknown = sorted(set(self.family_names) - set(FAMILIES))
+        if unknown:
+            raise ConfigError(f"--families: unknown {', '.join(unknown)}; known: {', '.join(sorted(FAMILIES))}")
+        if self.temperature < 0:
+            raise ConfigError(f"--temperature must not be negative, got {self.temperature}")
+        urls = [name for name in ("policy", "world_model") if is_url(getattr(self, name))]
+        if urls and not self.model_name:
+            raise ConfigError(f"--{urls[0].replace('_', '-')} is a URL: name the served model with --model-name")
+
+    @property
+    def family_names(self) -> tuple[str, ...]:
+        if self.families == "all":
+            return tuple(FAMILIES)
+        return tuple(name.strip() for name in self.families.split(","))
+
+    def as_config(self) -> dict[str, Any]:
+        """What a run folder must agree on to be resumed. The number of tasks may grow."""
+        return {name: value for name, value in asdict(self).items() if name != "tasks"}
+
+
+def is_url(text: str) -> bool:
+    return text.startswith(("http://", "https://"))
+
+
+def default_folder() -> Path:
+    return Path("runs/compare")

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import anyio
-from anyio.abc import Process
 
-from obsspec.sandbox import bubblewrap, canonical
+from obsspec.sandbox import bubblewrap, canonical, identity
 from obsspec.sandbox.channel import Channel, Frame
 from obsspec.sandbox.inside import fields as wire
 from obsspec.sandbox.inside.shell import Rules
+from obsspec.sandbox.launch import launched
 from obsspec.sandbox.limits import Limits
 from obsspec.sandbox.local_sandbox import LocalSandbox
 from obsspec.sandbox.spec import HOME, SandboxSpec
 from obsspec.values import ConfigError, SandboxError
 
 OPEN_S = 120.0
-CLOSE_S = 5.0
 ENVIRONMENT = {
     "PATH": "/opt/bin:/usr/local/bin:/usr/bin:/bin",
     "HOME": HOME,
@@ -52,21 +50,15 @@ class LocalSandboxes:
         self._limits = limits or Limits()
 
     @asynccontextmanager
-    async def open(self, spec: SandboxSpec) -> AsyncIterator[LocalSandbox]:
+    async def open(self, spec: SandboxSpec) -> AsyncGenerator[LocalSandbox]:
         """A fresh sandbox, set up. Leaving the context, in any way, leaves no process of it alive.
 
         Raises `ConfigError` if this machine cannot make sandboxes, `SandboxError` if the set-up fails.
         """
-        arguments = bubblewrap.arguments(self._limits)
-        process = await anyio.open_process(
-            arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-        )
-        try:
+        async with launched(self._limits) as process:
             channel = Channel(process)
             await self._set_up(channel, spec)
             yield LocalSandbox(channel, self._limits, self._timeout_s, self._max_characters)
-        finally:
-            await _close(process)
 
     async def _set_up(self, channel: Channel, spec: SandboxSpec) -> None:
         try:
@@ -74,7 +66,7 @@ class LocalSandboxes:
                 await channel.send(self._opening(spec))
                 answer = await channel.receive()
         except SandboxError as error:
-            if "namespace" in str(error) or "bwrap" in str(error):
+            if "bwrap: " in str(error):
                 raise ConfigError(bubblewrap.refused(str(error))) from error
             raise
         except TimeoutError as error:
@@ -84,9 +76,8 @@ class LocalSandboxes:
 
     def _opening(self, spec: SandboxSpec) -> Frame:
         limits = self._limits
-        rules = Rules(
-            HOME, limits.memory_bytes, limits.processes, limits.file_bytes, limits.open_files, bubblewrap.inner_user()
-        )
+        user = identity.UID if identity.two_users() else None
+        rules = Rules(HOME, limits.memory_bytes, limits.processes, limits.file_bytes, limits.open_files, user)
         content = [(file.path, file.mode, file.content) for file in spec.files]
         return [
             b"open",
@@ -98,11 +89,3 @@ class LocalSandboxes:
             *(field for path, mode, data in content for field in (wire.text(path), wire.number(mode), data)),
             *wire.items(map(wire.text, spec.setup)),
         ]
-
-
-async def _close(process: Process) -> None:
-    """Killing bubblewrap kills the init (parent-death signal), and that every process of the sandbox."""
-    if process.returncode is None:
-        process.kill()
-    with anyio.move_on_after(CLOSE_S, shield=True):
-        await process.aclose()

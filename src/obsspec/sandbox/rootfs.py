@@ -1,4 +1,4 @@
-"""The read-only root directory that all sandboxes of this process share: a few links, /etc, and the code of the init."""
+"""The read-only root directory that all sandboxes of this process share: links, /etc, a few tools, the init."""
 
 from __future__ import annotations
 
@@ -43,6 +43,8 @@ def root_directory() -> Path:
         (root / link).symlink_to(target)
     for name, text in ETC.items():
         (root / "etc" / name).write_text(text)
+    if Path("/etc/ld.so.cache").exists():
+        shutil.copy("/etc/ld.so.cache", root / "etc/ld.so.cache")
     _add_code(root)
     _add_tools(root)
     return root
@@ -71,7 +73,8 @@ def _add_tools(root: Path) -> None:
     for name in ("python", "python3"):
         (tools / name).symlink_to(python_inside())
     if not Path("/usr/bin/sqlite3").exists():
-        shutil.copy(Path(__file__).with_name("sqlite_cli.py"), tools / "sqlite3")
+        source = Path(__file__).with_name("sqlite_cli.py").read_text()
+        (tools / "sqlite3").write_text(f"#!{BIN}/python3 -I\n{source}")
         (tools / "sqlite3").chmod(0o755)
     if python_is_foreign():
         # a shared libpython is looked for where it was installed

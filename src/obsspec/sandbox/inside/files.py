@@ -1,20 +1,24 @@
-"""The files of the sandbox: laid down before the first command, read for the verifier, and given logical times."""
+"""The files of the sandbox: laid down before the first command, read for the verifier, and given logical times.
+
+Background processes may change the tree while it is walked: what has gone meanwhile is left out.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterator
-from typing import TypeVar
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 EPOCH_NS = 1_735_689_600 * 10**9  # 2025-01-01 00:00 UTC
 STEP_NS = 60 * 10**9
 KINDS = {stat.S_IFREG: b"file", stat.S_IFDIR: b"directory", stat.S_IFLNK: b"link"}
+GONE = (FileNotFoundError, NotADirectoryError)
 
-T = TypeVar("T")
 
-
-class TreeTooLarge(Exception):
+class TreeTooLargeError(Exception):
     """The files hold more than may be read."""
 
 
@@ -30,20 +34,34 @@ def lay_down(home: str, directories: list[bytes], files: list[tuple[bytes, int, 
             file.write(content)
         os.chmod(target, mode)
     if user is not None:
-        for path in (base, *walk(base)):
+        for path, _ in ((base, None), *walk(base)):
             os.chown(path, user, user, follow_symlinks=False)
 
 
-def walk(root: bytes) -> Iterator[bytes]:
-    """Every path below `root`, sorted within each directory; links are not followed."""
+def walk(root: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
+    """Every path below `root` with its status, sorted within each directory; links are not followed."""
     pending = [root]
     while pending:
         directory = pending.pop()
-        for name in sorted(_permitted(directory, os.listdir)):
+        for name in _names(directory):
             path = directory + b"/" + name
-            yield path
-            if stat.S_ISDIR(os.lstat(path).st_mode):
+            try:
+                status = os.lstat(path)
+            except GONE:
+                continue
+            if stat.S_ISDIR(status.st_mode):
                 pending.append(path)
+            yield path, status
+
+
+def _names(directory: bytes) -> list[bytes]:
+    try:
+        return sorted(os.listdir(directory))
+    except GONE:
+        return []
+    except PermissionError:
+        with _Readable(directory):
+            return sorted(os.listdir(directory))
 
 
 def read_tree(home: str, limit: int) -> list[bytes]:
@@ -51,38 +69,50 @@ def read_tree(home: str, limit: int) -> list[bytes]:
     base = os.fsencode(home)
     fields: list[bytes] = []
     total = 0
-    for path in walk(base):
-        info = os.lstat(path)
-        kind = KINDS.get(stat.S_IFMT(info.st_mode), b"other")
-        total += info.st_size if kind == b"file" else 0
+    for path, status in walk(base):
+        kind = KINDS.get(stat.S_IFMT(status.st_mode), b"other")
+        try:
+            content = _content(path, kind, limit - total)
+        except GONE:
+            continue
+        total += len(content)
         if total > limit:
-            raise TreeTooLarge(f"the files under {home} hold more than {limit} bytes")
-        fields += [path[len(base) + 1 :], kind, b"%d" % stat.S_IMODE(info.st_mode), _content(path, kind)]
+            raise TreeTooLargeError(f"the files under {home} hold more than {limit} bytes")
+        fields += [path[len(base) + 1 :], kind, b"%d" % stat.S_IMODE(status.st_mode), content]
     return fields
 
 
-def _content(path: bytes, kind: bytes) -> bytes:
+def _content(path: bytes, kind: bytes, limit: int) -> bytes:
+    """One byte more than `limit` at most."""
     if kind == b"link":
         return os.readlink(path)
-    return _permitted(path, _read) if kind == b"file" else b""
-
-
-def _read(path: bytes) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def _permitted(path: bytes, read: Callable[[bytes], T]) -> T:
-    """`read(path)`, with the owner's permissions switched on for the moment where they are missing."""
+    if kind != b"file":
+        return b""
     try:
-        return read(path)
+        return _read(path, limit)
     except PermissionError:
-        mode = stat.S_IMODE(os.lstat(path).st_mode)
-        os.chmod(path, mode | 0o700)
-        try:
-            return read(path)
-        finally:
-            os.chmod(path, mode)
+        with _Readable(path):
+            return _read(path, limit)
+
+
+def _read(path: bytes, limit: int) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # it may have become a link or a fifo
+    with open(fd, "rb") as file:
+        return file.read(limit + 1)
+
+
+class _Readable:
+    """The owner's permissions are switched on inside the block."""
+
+    def __init__(self, path: bytes) -> None:
+        self._path = path
+        self._mode = stat.S_IMODE(os.lstat(path).st_mode)
+
+    def __enter__(self) -> None:
+        os.chmod(self._path, self._mode | 0o700)
+
+    def __exit__(self, *_: object) -> None:
+        os.chmod(self._path, self._mode)
 
 
 def settle_times(roots: list[str], since_ns: int, step: int) -> None:
@@ -93,6 +123,9 @@ def settle_times(roots: list[str], since_ns: int, step: int) -> None:
     """
     logical = EPOCH_NS + step * STEP_NS
     for root in map(os.fsencode, roots):
-        for path in (root, *walk(root)):
-            if os.lstat(path).st_mtime_ns >= since_ns:
-                os.utime(path, ns=(logical, logical), follow_symlinks=False)
+        for path, status in ((root, os.lstat(root)), *walk(root)):
+            if status.st_mtime_ns >= since_ns:
+                try:
+                    os.utime(path, ns=(logical, logical), follow_symlinks=False)
+                except GONE:
+                    continue

@@ -6,10 +6,14 @@ from a hostile process can at worst be refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 
 WORD = 4
 MAX_FIELDS = 1_000_000
+MAX_BYTES = 1 << 28
 
 
 def encode(fields: Iterable[bytes]) -> bytes:
@@ -29,8 +33,10 @@ class Decoder:
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> list[list[bytes]]:
-        """The frames that `data` completes. Raises ValueError on a frame with too many fields."""
+        """The frames that `data` completes. Raises ValueError on a frame with too many fields or bytes."""
         self._buffer += data
+        if len(self._buffer) > MAX_BYTES:
+            raise ValueError(f"a frame of more than {MAX_BYTES} bytes")
         frames: list[list[bytes]] = []
         while (end := _frame_end(self._buffer)) is not None:
             frames.append(_fields(bytes(self._buffer[:end])))

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import time
 
-from . import files, processes, run, shell, state
+from . import files, run, state
 from .fields import Fields
 from .frames import encode
 from .reactor import Reactor
@@ -57,22 +57,22 @@ class Init:
                 return []  # a cancel that came too late
 
     def _open(self, fields: Fields) -> list[bytes]:
+        began = _now_ns()
         self._rules = fields.rules()
         self._head = fields.number()
         self._environment = fields.mapping()
         directories = fields.items()
         content = [(fields.raw(), fields.number(), fields.raw()) for _ in range(fields.number())]
-        files.lay_down(self._rules.home, directories, content, self._rules.user)
+        try:
+            files.lay_down(self._rules.home, directories, content, self._rules.user)
+        except OSError as error:
+            return [b"error", f"cannot lay down the files of the sandbox: {error}".encode()]
         for command in fields.items():
             result = self._execute(command, self._environment, SETUP_TIMEOUT_S)
             if result.exit_code != 0:
-                output = (result.stdout + result.stderr).strip()[-400:]
-                return [
-                    b"error",
-                    b"set-up command failed (exit code %d): " % result.exit_code + command + b"\n" + output,
-                ]
-        processes.kill_outside(set())
-        files.settle_times(self._roots, 0, 0)
+                said = (result.stdout + result.stderr).strip()[-400:]
+                return [b"error", b"set-up command `%s` failed (exit code %d): %s" % (command, result.exit_code, said)]
+        files.settle_times(self._roots, began, 0)
         state.install(state.initial(self._environment), self._rules.user)
         return [b"ok"]
 
@@ -84,7 +84,7 @@ class Init:
         return run.run(self._reactor, command, environment, self._rules, self._head, timeout_s)
 
     def _run(self, command: bytes, timeout_s: float) -> list[bytes]:
-        began = time.time_ns() - 20_000_000  # file times come from a coarser clock
+        began = _now_ns()
         self._step += 1
         result = self._execute(command, {"BASH_ENV": state.START}, timeout_s)
         kept = state.adopt() and not (result.timed_out or result.cancelled)
@@ -104,8 +104,13 @@ class Init:
     def _tree(self, limit: int) -> list[bytes]:
         try:
             return [b"ok", *files.read_tree(self._rules.home, limit)]
-        except files.TreeTooLarge as error:
+        except (files.TreeTooLargeError, OSError) as error:
             return [b"error", str(error).encode()]
+
+
+def _now_ns() -> int:
+    """Not after the time of any file that is written from now on: file times come from a coarser clock."""
+    return time.time_ns() - 20_000_000
 
 
 def _send(answer: list[bytes]) -> None:

@@ -27,7 +27,7 @@ class Reactor:
         self._woken, wake = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(wake, False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGCHLD, _ignore)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self._poll.register(CONTROL, select.POLLIN)
         self._poll.register(self._woken, select.POLLIN)
@@ -67,3 +67,7 @@ class Reactor:
     def _forget(self, fd: int) -> None:
         self._poll.unregister(fd)
         self._streams.pop(fd).close()
+
+
+def _ignore(number: int, frame: object) -> None:
+    """A handler, so that the signal writes to the wake-up pipe."""

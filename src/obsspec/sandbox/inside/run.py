@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
 
 from . import processes, shell
 from .collect import Stream
@@ -13,14 +12,16 @@ GRACE_S = 0.1  # for output that children write just after the shell has ended
 TIMEOUT_CODE = 124
 
 
-@dataclass
 class Result:
-    exit_code: int
-    stdout: bytes
-    stderr: bytes
-    clipped: bool = False
-    timed_out: bool = False
-    cancelled: bool = False
+    """`clipped`: the streams are only the head of what was printed."""
+
+    def __init__(self, exit_code: int, out: Stream, err: Stream, *, timed_out: bool, cancelled: bool) -> None:
+        self.exit_code = exit_code
+        self.stdout = out.head
+        self.stderr = err.head
+        self.clipped = out.clipped or err.clipped
+        self.timed_out = timed_out
+        self.cancelled = cancelled
 
 
 def run(
@@ -38,6 +39,7 @@ def run(
     reactor.watch(err)
     deadline = time.monotonic() + timeout_s
     interrupted = _wait(reactor, started.process, deadline)
+    timed_out = interrupted and time.monotonic() >= deadline
     if interrupted:
         processes.kill_outside(spared)
     _drain(reactor, out, err)
@@ -45,12 +47,11 @@ def run(
     out.discard()
     err.discard()
     return Result(
-        exit_code=TIMEOUT_CODE if interrupted else code,
-        stdout=out.head,
-        stderr=err.head,
-        clipped=out.clipped or err.clipped,
-        timed_out=interrupted and time.monotonic() >= deadline,
-        cancelled=interrupted and time.monotonic() < deadline,
+        TIMEOUT_CODE if interrupted else code,
+        out,
+        err,
+        timed_out=timed_out,
+        cancelled=interrupted and not timed_out,
     )
 
 

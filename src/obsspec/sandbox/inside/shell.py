@@ -5,33 +5,35 @@ from __future__ import annotations
 import os
 import resource
 import signal
-from dataclasses import dataclass
-from typing import NoReturn
 
 BASH = "/bin/bash"
 
 
-@dataclass
 class Rules:
     """What every command runs under. `user` is None where the sandbox has only one user."""
 
-    home: str
-    memory_bytes: int
-    processes: int
-    file_bytes: int
-    open_files: int
-    user: int | None
+    def __init__(
+        self, home: str, memory_bytes: int, processes: int, file_bytes: int, open_files: int, user: int | None
+    ) -> None:
+        self.home = home
+        self.memory_bytes = memory_bytes
+        self.processes = processes
+        self.file_bytes = file_bytes
+        self.open_files = open_files
+        self.user = user
 
 
-@dataclass
 class Started:
-    process: int
-    stdout: int
-    stderr: int
+    """A running command and the read ends of its pipes."""
+
+    def __init__(self, process: int, stdout: int, stderr: int) -> None:
+        self.process = process
+        self.stdout = stdout
+        self.stderr = stderr
 
 
 def start(command: bytes, environment: dict[str, str], rules: Rules) -> Started:
-    """Fork and execute; the returned pipes are the read ends."""
+    """Fork and execute."""
     out_read, out_write = os.pipe()
     err_read, err_write = os.pipe()
     process = os.fork()
@@ -42,7 +44,7 @@ def start(command: bytes, environment: dict[str, str], rules: Rules) -> Started:
     return Started(process, out_read, err_read)
 
 
-def _become(command: bytes, environment: dict[str, str], rules: Rules, out: int, err: int) -> NoReturn:
+def _become(command: bytes, environment: dict[str, str], rules: Rules, out: int, err: int) -> None:
     try:
         os.setsid()
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
@@ -53,10 +55,10 @@ def _become(command: bytes, environment: dict[str, str], rules: Rules, out: int,
         _limit(rules)
         os.chdir(rules.home)
         os.execve(BASH, [b"bash", b"-c", command], environment)
-    except BaseException as error:  # nothing may return into the parent's code
-        os.write(2, f"bash: {getattr(error, 'strerror', error)}\n".encode())
+    except OSError as error:
+        os.write(2, f"bash: {error.strerror}\n".encode())
     finally:
-        os._exit(126)
+        os._exit(126)  # whatever happens, nothing may return into the parent's code
 
 
 def _limit(rules: Rules) -> None:

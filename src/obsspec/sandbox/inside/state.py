@@ -46,6 +46,7 @@ done
   \builtin umask -p
   if [[ ${OLDPWD+x} ]]; then \builtin printf '\\builtin cd -- %q >/dev/null\n' "$OLDPWD"; fi
   \builtin printf '\\builtin cd -- %q >/dev/null || \\builtin cd /\n' "$PWD"
+  if [[ ! ${OLDPWD+x} ]]; then \builtin echo '\builtin unset OLDPWD'; fi
   \builtin alias -p
   \builtin echo "\\builtin trap '{ \\builtin . @SAVE; } 2>/dev/null' EXIT"
   \builtin printf '%s\n' "${__obsspec_options[@]}"

@@ -1,0 +1,44 @@
+"""Which users a sandbox has.
+
+An ordinary user can map only itself: the init and the commands of the sandbox are then the same user, and the init is
+safe from them only because it is process number 1. Root can map two: the init runs as the sandbox's root, commands run
+as an unprivileged user that owns nothing outside. Only then does the kernel count root's processes against
+RLIMIT_NPROC, so this is not optional.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+
+UID = 1000  # of "user", inside
+OUTER_UID = 61_000  # the same user outside; no account is needed
+_CAP_SETGID, _CAP_SETUID = 6, 7
+
+
+@cache
+def two_users() -> bool:
+    """True if this process may give a sandbox a user of its own."""
+    if os.geteuid() != 0:
+        return False
+    capable = _effective_capabilities() & (1 << _CAP_SETGID) and _effective_capabilities() & (1 << _CAP_SETUID)
+    return bool(capable) and _is_mapped(Path("/proc/self/uid_map")) and _is_mapped(Path("/proc/self/gid_map"))
+
+
+def write_maps(process: int) -> None:
+    """Map root and "user" into the new user namespace of `process`."""
+    for name in ("uid_map", "gid_map"):
+        Path(f"/proc/{process}/{name}").write_text(f"0 0 1\n{UID} {OUTER_UID} 1\n")
+
+
+def _effective_capabilities() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return int(line.split()[1], 16)
+    return 0
+
+
+def _is_mapped(table: Path) -> bool:
+    ranges = (tuple(map(int, line.split())) for line in table.read_text().splitlines())
+    return any(start <= OUTER_UID < start + count for start, _, count in ranges)

@@ -1,0 +1,92 @@
+"""The life of one bubblewrap process."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, asynccontextmanager
+
+import anyio
+from anyio.abc import Process
+
+from obsspec.sandbox import bubblewrap, identity
+from obsspec.sandbox.limits import Limits
+from obsspec.values import ConfigError, SandboxError
+
+HANDSHAKE_S = 10.0
+CLOSE_S = 5.0
+
+
+@asynccontextmanager
+async def launched(limits: Limits) -> AsyncGenerator[Process]:
+    """A bubblewrap process with the init of a new sandbox behind its stdin and stdout. Raises `ConfigError`.
+
+    Leaving kills it, which kills the init (parent-death signal) and with that every process of the sandbox.
+    """
+    process, pending = await _start(limits)
+    try:
+        if pending is not None:
+            await _map_users(*pending)
+        yield process
+    finally:
+        await _end(process)
+
+
+async def _start(limits: Limits) -> tuple[Process, tuple[int, int] | None]:
+    """With two users: also where bubblewrap reports its child, and where it waits for the mapping."""
+    if not identity.two_users():
+        return await _spawn(bubblewrap.arguments(limits), ()), None
+    info, info_end = os.pipe()
+    ready_end, ready = os.pipe()
+    with ExitStack() as on_failure:
+        for fd in (info, ready):
+            on_failure.callback(os.close, fd)
+        try:
+            extra = ["--info-fd", str(info_end), "--userns-block-fd", str(ready_end)]
+            process = await _spawn(bubblewrap.arguments(limits, extra), (info_end, ready_end))
+        finally:
+            os.close(info_end)
+            os.close(ready_end)
+        on_failure.pop_all()
+    return process, (info, ready)
+
+
+async def _map_users(info: int, ready: int) -> None:
+    """Bubblewrap has made a user namespace: map two users into it and let bubblewrap go on.
+
+    No message means that bubblewrap has failed; why stands on its stderr.
+    """
+    try:
+        message = b""
+        with anyio.fail_after(HANDSHAKE_S):
+            while not message.endswith(b"}\n"):
+                await anyio.wait_readable(info)
+                if not (chunk := os.read(info, 4096)):
+                    return
+                message += chunk
+        identity.write_maps(json.loads(message)["child-pid"])
+        os.write(ready, b"1")
+    except TimeoutError as error:
+        raise SandboxError(f"bubblewrap did not start within {HANDSHAKE_S:g} s") from error
+    finally:
+        os.close(info)
+        os.close(ready)
+
+
+async def _spawn(arguments: list[str], pass_fds: tuple[int, ...]) -> Process:
+    pipe = subprocess.PIPE
+    try:
+        return await anyio.open_process(
+            arguments, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, pass_fds=pass_fds
+        )
+    except OSError as error:
+        raise ConfigError(f"cannot start {arguments[0]} ({error.strerror}): {bubblewrap.INSTALL}") from error
+
+
+async def _end(process: Process) -> None:
+    if process.returncode is None:
+        process.kill()
+    with anyio.move_on_after(CLOSE_S, shield=True):
+        await process.aclose()

@@ -1,4 +1,8 @@
-"""From (family, seed, difficulty) to a task, and whole suites of them. The same arguments give the same task."""
+"""From (family, seed, difficulty) to a task, and whole suites of them. The same arguments give the same task.
+
+The seed names the split (`split_of`), and the instruction's hash must name the same one: splits share neither seeds
+nor instructions, whatever the size of a kind's vocabulary.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +29,7 @@ def make_task(family: str, seed: int, difficulty: Difficulty = Difficulty.EASY) 
     if family not in FAMILIES:
         raise ConfigError(f"unknown task family {family!r}: choose from {', '.join(ALL)}")
     id_ = f"{family}-{difficulty}-{seed}"
-    draw = Draw(Random(_stable_seed(id_)), difficulty)
-    draft = _joined(_drafts(family, draw))
+    draft = _draft(family, id_, difficulty, split_of(seed))
     spec = SandboxSpec(directories=draft.directories, files=draft.files, image=id_)
     touched = frozenset[str]().union(*(changed_paths(check) for check in draft.checks))
     rest = NothingElseChanged(initial_tree(spec), touched)
@@ -45,6 +48,13 @@ def make_task(family: str, seed: int, difficulty: Difficulty = Difficulty.EASY) 
     )
 
 
+def _draft(family: str, id_: str, difficulty: Difficulty, split: Split) -> Draft:
+    """The first draft whose instruction belongs to `split`: an instruction can then never occur in two splits."""
+    draws = (Draw(Random(_stable_seed(f"{id_}/{attempt}")), difficulty) for attempt in count_from())
+    drafts = (_joined(_drafts(family, draw)) for draw in draws)
+    return next(draft for draft in drafts if split_of(_stable_seed(draft.instruction)) is split)
+
+
 def suite(
     split: Split,
     count: int,
@@ -52,7 +62,12 @@ def suite(
     difficulty: Difficulty = Difficulty.EASY,
     seed: int = 0,
 ) -> list[Task]:
-    """`count` tasks of one split, taking the families in turn. Suites of different `seed` share no task."""
+    """`count` tasks of one split, taking the families in turn. Suites of different `seed` share no task.
+
+    Raises `ConfigError` for an unknown family, or none.
+    """
+    if not families:
+        raise ConfigError(f"no task families given: choose from {', '.join(ALL)}")
     seeds = _seeds(split, seed)
     rounds = -(-count // len(families))
     tasks = (make_task(family, task_seed, difficulty) for task_seed in islice(seeds, rounds) for family in families)

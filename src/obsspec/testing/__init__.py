@@ -1,0 +1,35 @@
+"""Honest fakes, virtual time, and conformance suites: what it takes to test against obsspec without a model.
+
+The fakes keep every promise of `obsspec.protocols`; what they say depends on seeds alone, when they say it on delays.
+"""
+
+from obsspec.testing.policy import Request, ScriptedPolicy
+from obsspec.testing.sandbox import ScriptedSandbox, oracle, seeded_answers
+from obsspec.testing.scripts import TerminalScript, recite, terminal_script
+from obsspec.testing.shell import toy_shell, toy_shell_delay
+from obsspec.testing.virtual_clock import Backend, run_virtual
+from obsspec.testing.vocabulary import ToyVocabulary, toy_vocabulary
+from obsspec.testing.world_model import Ending, Forecast, Move, ScriptedWorldModel, always, mixture
+
+__all__ = [
+    "Backend",
+    "Ending",
+    "Forecast",
+    "Move",
+    "Request",
+    "ScriptedPolicy",
+    "ScriptedSandbox",
+    "ScriptedWorldModel",
+    "TerminalScript",
+    "ToyVocabulary",
+    "always",
+    "mixture",
+    "oracle",
+    "recite",
+    "run_virtual",
+    "seeded_answers",
+    "terminal_script",
+    "toy_shell",
+    "toy_shell_delay",
+    "toy_vocabulary",
+]

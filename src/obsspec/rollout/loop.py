@@ -9,6 +9,7 @@ import anyio
 from obsspec.protocols import Policy, Sandbox
 from obsspec.rollout.rules import RolloutRules
 from obsspec.rollout.trajectory import Trajectory, TurnRecord
+from obsspec.speculation.completions import check_completion
 from obsspec.values import (
     EngineError,
     GenerationKey,
@@ -61,6 +62,7 @@ async def _turn(
 ) -> TurnRecord | StopReason:
     generate_start = anyio.current_time()
     completion = await policy.generate(key.prompt, key.sampling)
+    check_completion(completion, key.sampling)
     generate_end = anyio.current_time()
     trajectory.append_turn(completion)
     turn = rules.parse(completion)

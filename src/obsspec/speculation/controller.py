@@ -36,8 +36,8 @@ from obsspec.values import (
     Observation,
     Outcome,
     Prediction,
-    RenderError,
     Tokens,
+    Turn,
 )
 
 
@@ -102,10 +102,7 @@ class Controller:
         head = self._head
         if head is None or self._waiting or not head.has_calls or head.settled or head.completion is None:
             return []
-        try:
-            follow = self._continuation.follow(head.level, head.key, head.completion, observations)
-        except RenderError:  # the loop will meet the same error and end the rollout
-            follow = Followup((), None)
+        follow = self._follow(head, observations) or Followup((), None)
         commands = self._settle(head, follow.prompt)
         assert head.turn is not None
         self._history.append(Exchange(head.turn.calls, tuple(observations)))
@@ -120,20 +117,20 @@ class Controller:
             return []
         node.generation = Generation.DONE
         node.completion = completion
-        try:
-            node.turn = self._continuation.parse(completion)
-        except RenderError:  # the loop will meet the same error and end the rollout
-            node.turn = None
+        node.turn = self._parse(completion)
         return [*self._hand_over(node), *self._maybe_predict(node)]
 
     def generation_failed(self, node_id: int) -> list[Command]:
-        """A speculative node leaves the tree: if the loop asks for its key, the call is made afresh."""
+        """A speculative node leaves the tree. If the loop asks for its key, or waits for it, the call is made afresh:
+        what went wrong with a guess never reaches the loop."""
         node = self._nodes.get(node_id)
         if node is None or node.generation is not Generation.RUNNING:
             return []
         node.generation = Generation.FAILED
         if node is not self._head:
             return self._discard(node, DiscardReason.FAILED)
+        if node.origin is not None:
+            return [*self._drop_head(DiscardReason.FAILED), *self._start_head(node.key, node.level)]
         return [HandOverFailure(node.id), *self._drop_head(DiscardReason.FAILED)]
 
     def abandoned(self) -> list[Command]:
@@ -227,15 +224,11 @@ class Controller:
         return [Predict(node.id)]
 
     def _branch(self, node: Node, prediction: Prediction, version: str | None) -> list[Command]:
-        assert node.completion is not None
         assert node.turn is not None
         if len(prediction.observations) != len(node.turn.calls):
             return []  # a turn is speculated on only if all its observations are predicted
-        try:
-            follow = self._continuation.follow(node.level, node.key, node.completion, prediction.observations)
-        except RenderError:
-            return []
-        if any(known.prompt == follow.prompt for known in node.candidates):
+        follow = self._follow(node, prediction.observations)
+        if follow is None or any(known.prompt == follow.prompt for known in node.candidates):
             return []
         origin = Origin(prediction.source, prediction.confidence)
         node.candidates.append(Candidate(follow.prompt, origin))
@@ -275,6 +268,21 @@ class Controller:
                 return Outcome.CANCEL  # the prediction came late, or the observation never came
             case _:
                 return Outcome.MATCH if right else Outcome.ROLLBACK
+
+    # The loop's rules. An error in them is the loop's to meet, should the turn be committed; here nothing follows. ---
+
+    def _parse(self, completion: Completion) -> Turn | None:
+        try:
+            return self._continuation.parse(completion)
+        except Exception:  # noqa: BLE001 - typed: no turn, so nothing is predicted
+            return None
+
+    def _follow(self, node: Node, observations: Sequence[Observation]) -> Followup | None:
+        assert node.completion is not None
+        try:
+            return self._continuation.follow(node.level, node.key, node.completion, observations)
+        except Exception:  # noqa: BLE001 - typed: no followup, so no branch
+            return None
 
     # The tree ---------------------------------------------------------------------------------------------------
 

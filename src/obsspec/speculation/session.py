@@ -6,7 +6,7 @@ knowing it. Everything a session starts lives in one task group and is gone when
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
@@ -102,6 +102,7 @@ class Session:
         self._work: dict[int, _Work] = {}
         self._waiter: _Waiter | None = None
         self._running = 0
+        self._seen: list[Observation] = []  # of the committed turn so far
         self.report = SpeculationReport()
         self.policy: Policy = SessionPolicy(self)
 
@@ -134,19 +135,22 @@ class Session:
             on_tokens(len(waiter.completion.token_ids))
         return waiter.completion
 
-    def observed(self, observations: Sequence[Observation]) -> None:
-        """All tool calls of the committed turn are done, with these results in call order."""
+    def executed(self, observation: Observation) -> None:
+        """The next tool call of the committed turn is done. With the last one the turn is observed, and learnt from."""
         head = self._controller.head
-        context = self._controller.context(head.id) if head is not None else None
-        self._run(self._controller.observed(observations))
+        self._seen.append(observation)
+        if head is None or head.turn is None or len(self._seen) != len(head.turn.calls):
+            return
+        context = self._controller.context(head.id)
+        self._run(self._controller.observed(self._seen))
         if context is not None:
-            self._world_model.learn(replace(context, task_id=self._task_id), tuple(observations))
+            self._learn(replace(context, task_id=self._task_id))
 
-    @property
-    def calls_expected(self) -> int:
-        """The number of tool calls in the committed turn."""
-        head = self._controller.head
-        return len(head.turn.calls) if head is not None and head.turn is not None else 0
+    def _learn(self, context: Context) -> None:
+        try:
+            self._world_model.learn(context, tuple(self._seen))
+        except Exception:  # noqa: BLE001 - counted: a world model's trouble is never the rollout's
+            self.report.learning_errors += 1
 
     # Commands ---------------------------------------------------------------------------------------------------
 
@@ -196,6 +200,7 @@ class Session:
     def _hand_over(self, command: HandOver) -> None:
         work = self._work[command.node]
         work.span.fate = Fate.KEPT
+        self._seen = []
         self._answer(command.completion, None)
 
     def _hand_over_failure(self, node: int) -> None:
@@ -343,14 +348,10 @@ class SessionSandbox:
     def __init__(self, session: Session, inner: Sandbox) -> None:
         self._session = session
         self._inner = inner
-        self._seen: list[Observation] = []
 
     async def execute(self, call: ToolCall) -> Observation:
         observation = await self._inner.execute(call)
-        self._seen.append(observation)
-        if len(self._seen) >= self._session.calls_expected:
-            seen, self._seen = self._seen, []
-            self._session.observed(seen)
+        self._session.executed(observation)
         return observation
 
 
@@ -370,24 +371,26 @@ async def open_session(
     """
     error: Exception | None = None
     session: Session | None = None
-    async with anyio.create_task_group() as tasks:
-        session = Session(
-            policy,
-            world_model,
-            continuation,
-            settings=settings or SpeculationSettings(),
-            gate=gate or OpenGate(),
-            tasks=tasks,
-            task_id=task_id,
-        )
-        try:
-            yield session
-        except Exception as raised:  # noqa: BLE001 - re-raised below, outside the task group that would wrap it
-            error = raised
-        finally:
-            session.close()
-            tasks.cancel_scope.cancel()
+    try:
+        async with anyio.create_task_group() as tasks:
+            session = Session(
+                policy,
+                world_model,
+                continuation,
+                settings=settings or SpeculationSettings(),
+                gate=gate or OpenGate(),
+                tasks=tasks,
+                task_id=task_id,
+            )
+            try:
+                yield session
+            except Exception as raised:  # noqa: BLE001 - re-raised below, outside the task group that would wrap it
+                error = raised
+            finally:
+                session.close()
+                tasks.cancel_scope.cancel()
+    finally:
+        if session is not None:
+            session.check_quiescent()
     if error is not None:
         raise error
-    if session is not None:
-        session.check_quiescent()

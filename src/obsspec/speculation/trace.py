@@ -57,3 +57,4 @@ class SpeculationReport:
     discarded_policy_tokens: int = 0
     realized_depth: int = 0
     predictions_started: int = 0
+    learning_errors: int = 0

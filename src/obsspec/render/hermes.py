@@ -26,9 +26,7 @@ class HermesRenderer:
         self._im_start = vocabulary.control("<|im_start|>")
         self._im_end = vocabulary.control("<|im_end|>")
         # Vocabularies that own the tags sample them as one id each; elsewhere they are ordinary text.
-        self._tags = {
-            t: self._own(t) for t in ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
-        }
+        self._tags = {t: self._own(t) for t in ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")}
 
     def _own(self, name: str) -> int | None:
         try:
@@ -129,14 +127,28 @@ class HermesRenderer:
     def _parse_call(self, body: str) -> ToolCall | str:
         try:
             loaded: Any = json.loads(body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             return f"malformed tool call: {error}"
         if not isinstance(loaded, dict):
             return f"malformed tool call: expected an object, got {type(loaded).__name__}"
         fields = cast("dict[str, Any]", loaded)
         name, arguments = fields.get("name"), fields.get("arguments", {})
-        if name not in self._tools:
+        if not isinstance(name, str) or name not in self._tools:
             return f"unknown tool: {name!r}; known: {', '.join(sorted(self._tools))}"
         if not isinstance(arguments, dict):
             return f"malformed tool call: arguments must be an object, got {type(arguments).__name__}"
-        return ToolCall(str(name), MappingProxyType(cast("dict[str, Any]", arguments)))
+        arguments = cast("dict[str, Any]", arguments)
+        if not _is_text(json.dumps(arguments, ensure_ascii=False)):
+            return "malformed tool call: a lone surrogate is not text"
+        if not isinstance(arguments.get("command", ""), str):
+            return "malformed tool call: command must be a string"
+        return ToolCall(name, MappingProxyType(arguments))
+
+
+def _is_text(text: str) -> bool:
+    r"""Whether the text can be encoded: JSON may spell half a character, as in "\ud800"."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -7,6 +7,7 @@ shares the prefix cache too. The first candidate is greedy; further ones are sam
 from __future__ import annotations
 
 import math
+from typing import cast
 
 import anyio
 
@@ -29,10 +30,16 @@ class LanguageWorldModel:
         self.cut_off = 0
 
     async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
-        """The greedy candidate and `breadth - 1` samples, at once. Confidence: the probability of their tokens."""
-        async with anyio.create_task_group() as tasks:
-            for index in range(breadth):
-                tasks.start_soon(self._candidate, context, index, emit)
+        """The greedy candidate and `breadth - 1` samples, at once. Confidence: the probability of their tokens.
+
+        The first error of the engine ends them all; candidates already emitted stand.
+        """
+        try:
+            async with anyio.create_task_group() as tasks:
+                for index in range(breadth):
+                    tasks.start_soon(self._candidate, context, index, emit)
+        except ExceptionGroup as group:
+            raise _first(group) from None  # pyright: ignore[reportUnknownArgumentType]
 
     def learn(self, context: Context, observations: tuple[Observation, ...]) -> None:
         """Learns between rollouts, from the transition log, not from single outcomes."""
@@ -63,3 +70,10 @@ class LanguageWorldModel:
             stop_token_ids=self._renderer.observation_stop_ids,
             model=self._model,
         )
+
+
+def _first(error: Exception) -> Exception:
+    """The first error in a group that is not itself a group."""
+    while isinstance(error, ExceptionGroup):
+        error = cast("ExceptionGroup[Exception]", error).exceptions[0]
+    return error

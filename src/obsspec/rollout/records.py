@@ -128,6 +128,7 @@ def _report_from_record(record: Record) -> SpeculationReport:
         discarded_policy_tokens=record["discarded_policy_tokens"],
         realized_depth=record["realized_depth"],
         predictions_started=record["predictions_started"],
+        learning_errors=record["learning_errors"],
     )
 
 

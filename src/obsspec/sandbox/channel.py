@@ -35,7 +35,10 @@ class Channel:
                 data = await self._process.stdout.receive(1 << 20)
             except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
                 raise SandboxError(await self._epitaph()) from error
-            self._frames += self._decoder.feed(data)
+            try:
+                self._frames += self._decoder.feed(data)
+            except ValueError as error:
+                raise SandboxError(f"the sandbox sent {error}") from error
         return self._frames.pop(0)
 
     async def _epitaph(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -84,8 +85,8 @@ class LocalSandboxes:
             *wire.rules(rules),
             wire.number(canonical.byte_limit(self._max_characters)),
             *wire.mapping(ENVIRONMENT),
-            *wire.items(map(wire.text, spec.directories)),
+            *wire.items(map(os.fsencode, spec.directories)),
             wire.number(len(content)),
-            *(field for path, mode, data in content for field in (wire.text(path), wire.number(mode), data)),
+            *(field for path, mode, data in content for field in (os.fsencode(path), wire.number(mode), data)),
             *wire.items(map(wire.text, spec.setup)),
         ]

@@ -1,0 +1,94 @@
+"""One sandbox of a server, with the rules that make its calls safe to repeat and to abandon."""
+
+from __future__ import annotations
+
+import anyio
+from anyio.abc import TaskGroup
+
+from obsspec.sandbox.execution import Execution
+from obsspec.sandbox.latency import LatencySpec
+from obsspec.sandbox.local import LocalSandboxes
+from obsspec.sandbox.local_sandbox import LocalSandbox
+from obsspec.sandbox.spec import SandboxSpec, Tree
+from obsspec.sandbox.wire import seed_of
+from obsspec.values import ConfigError, Observation, SandboxError, ToolCall
+
+
+class Room:
+    """Keeps a sandbox open and runs numbered calls in it, each at most once, with latency on both ways.
+
+    A repeated number gets the result of the first time. A higher one means that the client has given up whatever was
+    running. Half of the latency passes before the command, half after it.
+    """
+
+    def __init__(self, sandboxes: LocalSandboxes, spec: SandboxSpec, latency: LatencySpec) -> None:
+        self._sandboxes = sandboxes
+        self._spec = spec
+        self._latency = latency
+        self._seed = seed_of(spec)
+        self._last: Execution | None = None
+        self._failure: ConfigError | SandboxError | None = None
+        self._scope = anyio.CancelScope()
+        self._opened = anyio.Event()  # or failed to
+        self._closed = anyio.Event()
+        self._sandbox: LocalSandbox
+        self._tasks: TaskGroup
+
+    async def live(self) -> None:
+        """Open, and stay open until `close`."""
+        try:
+            with self._scope:
+                async with self._sandboxes.open(self._spec) as self._sandbox, anyio.create_task_group() as self._tasks:
+                    self._opened.set()
+                    await anyio.sleep_forever()
+        except (ConfigError, SandboxError) as error:
+            self._failure = error
+        finally:
+            self._opened.set()
+            self._closed.set()
+
+    async def ready(self) -> None:
+        """Returns when the sandbox is open; raises what opening raised, or `SandboxError` if it is closed."""
+        await self._opened.wait()
+        if self._failure is not None:
+            raise self._failure
+        if self._closed.is_set() or self._scope.cancel_called:
+            raise SandboxError("the sandbox is closed")
+
+    async def close(self) -> None:
+        """Returns when no process of the sandbox is left."""
+        self._scope.cancel()
+        await self._closed.wait()
+
+    async def execute(self, sequence: int, call: ToolCall) -> Observation:
+        """Raises `SandboxError`, also for a number that is too old to have its result kept."""
+        await self.ready()
+        last = self._last
+        if last is None or sequence > last.sequence:
+            execution = self._last = Execution(sequence, call)
+            self._tasks.start_soon(self._perform, execution, last)
+        elif sequence == last.sequence:
+            execution = last
+        else:
+            raise SandboxError(f"call {sequence} is older than the last one, {last.sequence}")
+        return await execution.wait()
+
+    async def tree(self) -> Tree:
+        await self.ready()
+        return await self._sandbox.tree()
+
+    async def _perform(self, execution: Execution, previous: Execution | None) -> None:
+        try:
+            if previous is not None:
+                previous.scope.cancel()
+                await previous.done.wait()
+            with execution.scope:
+                way_s = self._latency.draw(self._seed, execution.sequence) / 2
+                await anyio.sleep(way_s)
+                try:
+                    execution.result = await self._sandbox.execute(execution.call)
+                except SandboxError as error:
+                    execution.result = error
+                await anyio.sleep(way_s)
+        finally:
+            execution.done.set()

@@ -1,7 +1,7 @@
 """Text and token ids: the vocabulary of a GGUF model, the same one that llama-server uses.
 
-Text is always encoded to *ordinary* ids: a tool that prints `<|im_end|>` is seven harmless tokens. Control ids
-exist only by name (`Vocabulary.control`), so nothing that was read can open or close a turn.
+Text is always encoded to *ordinary* ids: a tool that prints `<|im_end|>` is seven harmless tokens. Control
+ids exist only by name (`Vocabulary.control`), so nothing that was read can open or close a turn.
 """
 
 from __future__ import annotations

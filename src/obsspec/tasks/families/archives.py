@@ -8,7 +8,7 @@ import tarfile
 
 from obsspec.sandbox.spec import FileSpec
 from obsspec.tasks.checks import Absent, AnswerIs, FileIs, GzipIs, IsDirectory, TarContains
-from obsspec.tasks.draft import Draft, Draw, misnamed, one, text, told
+from obsspec.tasks.draft import Draft, Draw, listing, misnamed, one, text, told
 from obsspec.tasks.task import Step
 
 ARCHIVES = ("backup", "pack", "bundle", "archive", "export", "release", "old", "save")
@@ -88,7 +88,7 @@ def unpack_into(draw: Draw) -> Draft:
     instruction = draw.pick(
         f"Make a directory {folder} and extract {archive} into it.",
         f"Unpack the archive {archive} into a new folder named {folder}.",
-    )
+    ) + draw.pick("", f" {archive} contains {listing([file.path for file in files])}.")
     checks = (IsDirectory(folder), *(FileIs(f"{folder}/{file.path}", file.content) for file in files))
     spec = (FileSpec(archive, tar_bytes(files, compressed=suffix != "tar")),)
     return Draft(instruction, (step,), checks, spec)
@@ -105,7 +105,7 @@ def members(draw: Draw) -> Draft:
     instruction = draw.pick(
         f"How many files are in the archive {archive}? Answer with the number.",
         f"Count the files inside {archive} and answer with the count.",
-    )
+    ) + draw.pick("", f" It should contain {listing([file.path for file in files])}.")
     spec = (FileSpec(archive, tar_bytes(files, compressed=suffix != "tar")),)
     answer = str(len(files))
     return Draft(instruction, (step,), (AnswerIs(answer),), spec, answer=answer)

@@ -73,7 +73,7 @@ def read(draw: Draw) -> Draft:
     instruction = draw.pick(
         f"What is the value of {key} in {path}? Answer with the value only.",
         f"Read the JSON file {path} and answer with the value of {key}.",
-    )
+    ) + told(draw, path, [json.dumps(value)])
     files = (FileSpec(path, text([json.dumps(value)])),)
     answer = str(value[key])
     return Draft(instruction, (step,), (AnswerIs(answer),), files, answer=answer)
@@ -92,7 +92,7 @@ def keys(draw: Draw) -> Draft:
     instruction = draw.pick(
         f"Write the sorted keys of the JSON object in {path} to {target}, one per line.",
         f"List the keys of {path} in sorted order, one per line, in the file {target}.",
-    )
+    ) + told(draw, path, [json.dumps(value)])
     if any(isinstance(item, int) for item in value.values()):
         step = Step(step.acts, step.looks, step.reviews)
     return Draft(
@@ -110,7 +110,7 @@ def total(draw: Draw) -> Draft:
     instruction = draw.pick(
         f"{path} holds a JSON list of numbers. What is its {what}? Answer with the number.",
         f"Find the {what} of the JSON list in {path} with python3. Answer with the number.",
-    )
+    ) + told(draw, path, [json.dumps(values)])
     files = (FileSpec(path, text([json.dumps(values)])),)
     return Draft(instruction, (step,), (AnswerIs(str(answer)),), files, answer=str(answer))
 

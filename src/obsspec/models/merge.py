@@ -39,7 +39,7 @@ def served_model(
     cache directory cannot be written.
     """
     base = base or base_model_path()
-    version = _digest([base, *([adapter] if adapter else [])])
+    version = _digest(_RECIPE, [base, *([adapter] if adapter else [])])
     path = cache_directory() / f"{base.stem.partition('.')[0]}-{version}.gguf"
     if not path.is_file():
         merged = _Merged(GgufWeights(base), read_adapter(adapter) if adapter else None)
@@ -53,7 +53,7 @@ def served_model(
 
 def file_model(path: Path) -> ServedModel:
     """A GGUF file served as it is."""
-    return ServedModel(path, _digest([path]))
+    return ServedModel(path, _digest("as it is", [path]))
 
 
 def cache_directory() -> Path:
@@ -80,8 +80,8 @@ class _Merged(Mapping[str, FloatArray]):
         return len(self._base)
 
 
-def _digest(files: list[Path]) -> str:
-    digest = hashlib.sha256(_RECIPE.encode())
+def _digest(recipe: str, files: list[Path]) -> str:
+    digest = hashlib.sha256(recipe.encode())
     for path in files:
         try:
             with path.open("rb") as file:

@@ -1,0 +1,95 @@
+"""Training and measuring from files: what the command line calls."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from obsspec.models.base import base_model_path
+from obsspec.models.tokenizer import load_vocabulary
+from obsspec.render.terminal import TerminalRenderer
+from obsspec.train.adapter import apply_adapter, load_adapter
+from obsspec.train.batches import Source
+from obsspec.train.encode import Example
+from obsspec.train.evaluate import Score, evaluate
+from obsspec.train.llama import Llama
+from obsspec.train.precision import Precision
+from obsspec.train.trainer import Settings, Trainer
+from obsspec.values import ConfigError
+
+MAX_TOKENS = 1024  # longer sessions are left out
+HELD_OUT = 150
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    sessions: Path
+    out: Path
+    held_out: Path
+    rank: int = 32
+    alpha: float = 64.0
+    threads: int = 1
+    precision: Precision = Precision.AUTO
+
+
+def train(options: Options, settings: Settings, report: Callable[[str], None]) -> None:
+    """Train, or go on training, until the time is up or the process is told to stop (SIGINT, SIGTERM)."""
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(settings.seed)
+    dtype = working_type(options.precision)
+    report(f"matrix products in {dtype}, {options.threads} threads")
+    model = Llama(base_model_path(), rank=options.rank, alpha=options.alpha, dtype=dtype)
+    trainer = Trainer(
+        model,
+        _source(options.sessions),
+        _examples(options.held_out, HELD_OUT),
+        options.out,
+        settings,
+        report,
+    )
+    with _asked_to_stop() as stop:
+        trainer.run(stop)
+    report(f"adapter in {options.out}")
+
+
+def measure(sessions: Path, adapter: Path, limit: int, threads: int, precision: Precision) -> Score:
+    torch.set_num_threads(threads)
+    loaded = load_adapter(adapter)
+    model = Llama(base_model_path(), rank=loaded.rank, alpha=loaded.alpha, dtype=working_type(precision))
+    apply_adapter(model, loaded)
+    return evaluate(model, _examples(sessions, limit))
+
+
+def working_type(precision: Precision) -> torch.dtype:
+    if precision is Precision.AUTO:
+        fast = torch.cpu._is_amx_tile_supported()  # pyright: ignore[reportPrivateUsage]
+        return torch.bfloat16 if fast else torch.float32
+    return torch.bfloat16 if precision is Precision.BFLOAT16 else torch.float32
+
+
+def _source(path: Path) -> Source:
+    if not path.is_file():
+        raise ConfigError(f"{path} does not exist: record sessions with `obsspec train record {path}`")
+    return Source(path, TerminalRenderer(load_vocabulary()), MAX_TOKENS)
+
+
+def _examples(path: Path, limit: int) -> list[Example]:
+    return _source(path).examples()[:limit]
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[Callable[[], bool]]:
+    """Inside, SIGINT and SIGTERM set a flag; the handlers of before come back at the end."""
+    asked: list[int] = []
+    signals = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda number, _: asked.append(number)) for number in signals]
+    try:
+        yield lambda: bool(asked)
+    finally:
+        for number, handler in zip(signals, before, strict=True):
+            signal.signal(number, handler)

@@ -1,0 +1,172 @@
+"""The training loop: within a time budget, interruptible at every step, resumable from its last checkpoint."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from obsspec.train.adapter import adapter_of, save_adapter
+from obsspec.train.batches import Batch, Position, Source, collate, pack
+from obsspec.train.encode import Example
+from obsspec.train.evaluate import Score, evaluate
+from obsspec.train.llama import Llama
+from obsspec.train.loss import cross_entropy
+from obsspec.values import ConfigError
+
+CHECKPOINT, ADAPTER, LOG = "checkpoint.pt", "adapter.safetensors", "log.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """`minutes` is training time, evaluations and saving not counted; the learning rate falls linearly over it."""
+
+    minutes: float
+    learning_rate: float = 1e-3
+    policy_weight: float = 1.0
+    world_weight: float = 1.0
+    batch_tokens: int = 1024
+    warmup_steps: int = 30
+    clip: float = 1.0
+    seed: int = 0
+    save_every_s: float = 180.0
+    evaluate_every_s: float = 600.0
+
+    def rate(self, step: int, trained_s: float) -> float:
+        left = max(0.0, 1.0 - trained_s / (self.minutes * 60))
+        return self.learning_rate * min(1.0, (step + 1) / self.warmup_steps) * left
+
+
+@dataclass(slots=True)
+class State:
+    """How far training is. Everything but the factors and the optimiser's moments."""
+
+    position: Position
+    step: int = 0
+    tokens: int = 0
+    trained_s: float = 0.0
+    loss: float = 0.0  # moving average over some 50 steps
+    saved_s: float = 0.0
+    evaluated_s: float = 0.0
+
+
+class Trainer:
+    """Trains the adapters of `model` on `source` and leaves checkpoint, adapter and log in `folder`.
+
+    `report` is called with one line of text now and then; `stop` is asked before every step.
+    """
+
+    def __init__(
+        self,
+        model: Llama,
+        source: Source,
+        held_out: list[Example],
+        folder: Path,
+        settings: Settings,
+        report: Callable[[str], None],
+    ) -> None:
+        self.state = State(Position())
+        self._model, self._source, self._held_out = model, source, held_out
+        self._folder, self._settings, self._report = folder, settings, report
+        self._optimizer = torch.optim.AdamW(
+            model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True
+        )
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def run(self, stop: Callable[[], bool] = lambda: False) -> None:
+        """Train until the time is used up or `stop()`; the adapter and a checkpoint are saved either way."""
+        if (self._folder / CHECKPOINT).exists():
+            self._resume()
+        batches = self._batches()
+        while self.state.trained_s < self._settings.minutes * 60 and not stop():
+            self._step(next(batches))
+            self._now_and_then()
+        self._save()
+        if not stop():
+            self._evaluate()
+
+    def _batches(self) -> Iterator[Batch]:
+        settings, state = self._settings, self.state
+        while True:
+            examples = self._source.examples(state.position.last)
+            for group in pack(examples, state.position, settings.seed, settings.batch_tokens):
+                yield collate(group, settings.policy_weight, settings.world_weight)
+            state.position = self._source.next_round(state.position)
+            if state.position.last == 0:
+                raise ConfigError("the session file holds no session to train on: record some first")
+
+    def _step(self, batch: Batch) -> None:
+        begin, state, settings = time.monotonic(), self.state, self._settings
+        for group in self._optimizer.param_groups:
+            group["lr"] = settings.rate(state.step, state.trained_s)
+        hidden = self._model(batch.ids, batch.lengths)[batch.rows]
+        loss = cross_entropy(hidden, self._model.unembedding, batch.targets, batch.weights)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self._model.parameters(), settings.clip)
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+        self._model.merge()
+        state.loss += (loss.item() - state.loss) / min(state.step + 1, 50)
+        state.step += 1
+        state.tokens += len(batch.ids)
+        p = state.position
+        state.position = Position(p.round, p.first, p.last, p.done + 1)
+        state.trained_s += time.monotonic() - begin
+
+    def _now_and_then(self) -> None:
+        state, settings = self.state, self._settings
+        if state.step % 20 == 0:
+            self._log(state.step, {"loss": state.loss, "tokens": state.tokens, "trained_s": state.trained_s})
+            self._report(self._line())
+        if state.trained_s - state.saved_s >= settings.save_every_s:
+            self._save()
+        if state.trained_s - state.evaluated_s >= settings.evaluate_every_s:
+            state.evaluated_s = state.trained_s
+            self._evaluate()
+
+    def _line(self) -> str:
+        state = self.state
+        return (
+            f"step {state.step}  loss {state.loss:.3f}  {state.trained_s / 60:.1f} of {self._settings.minutes:g} min  "
+            f"{state.tokens} tokens  {state.tokens / state.trained_s:.0f} tokens/s  "
+            f"round {state.position.round} ({state.position.last} sessions)"
+        )
+
+    def _evaluate(self) -> Score:
+        score = evaluate(self._model, self._held_out)
+        self._log(self.state.step, score.to_json())
+        self._report(f"step {self.state.step}  {score}")
+        return score
+
+    def _log(self, step: int, values: dict[str, float]) -> None:
+        with (self._folder / LOG).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"step": step, **values}) + "\n")
+
+    def _save(self) -> None:
+        self.state.saved_s = self.state.trained_s
+        adapter = adapter_of(self._model)
+        save_adapter(adapter, self._folder / ADAPTER)
+        saved: dict[str, Any] = {
+            "settings": asdict(self._settings),
+            "state": asdict(self.state),
+            "factors": adapter.tensors,
+            "optimizer": self._optimizer.state_dict(),
+        }
+        part = self._folder / f"{CHECKPOINT}.part"
+        torch.save(saved, part)
+        part.replace(self._folder / CHECKPOINT)
+
+    def _resume(self) -> None:
+        saved = torch.load(self._folder / CHECKPOINT, weights_only=True)
+        values = saved["state"]
+        self.state = State(**{**values, "position": Position(**values["position"])})
+        for group in self._model.groups():
+            group.load(saved["factors"])
+        self._model.merge()
+        self._optimizer.load_state_dict(saved["optimizer"])
+        self._report(f"resumed at step {self.state.step}")

@@ -1,0 +1,260 @@
+"""A second book of what a controller did: every command is checked against the rules of speculation as it comes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from obsspec.protocols import Continuation
+from obsspec.speculation.commands import (
+    CancelPrediction,
+    Command,
+    Discard,
+    Generate,
+    HandOver,
+    HandOverFailure,
+    Predict,
+    Release,
+    Settle,
+)
+from obsspec.speculation.controller import Controller
+from obsspec.values import Completion, GenerationKey, Observation, Outcome, Prediction, Tokens, Turn
+
+
+@dataclass(slots=True)
+class Entry:
+    """What is known of one node."""
+
+    key: GenerationKey
+    level: int
+    parent: int | None
+    completion: Completion | None = None
+    turn: Turn | None = None
+    candidates: list[Tokens] = field(default_factory=list[Tokens])
+    branches: int = 0
+    predict_asked: bool = False
+    predict_ended: bool = False  # by itself, before anything else ended it
+    outcome: Outcome | None = None
+    handed: bool = False
+    gone: str = ""  # how it left the tree
+
+
+class Ledger:
+    """Feeds events to a controller and holds it to its promises. Plays the loop and the driver at once."""
+
+    def __init__(self, controller: Controller, continuation: Continuation, *, depth: int, breadth: int) -> None:
+        self.controller = controller
+        self.continuation = continuation
+        self.depth, self.breadth = depth, breadth
+        self.entries: dict[int, Entry] = {}
+        self.generating: set[int] = set()
+        self.predicting: set[int] = set()
+        self.waiting: GenerationKey | None = None
+        self.head: int | None = None
+        self.level = 0
+        self.real: Tokens | None = None  # the prompt that the head's real observation leads to
+        self.closed = False
+        self.turns_with_calls = 0
+        self._branching: int | None = None  # the node whose prediction is being handled
+
+    # Events -----------------------------------------------------------------------------------------------------
+
+    def request(self, key: GenerationKey) -> None:
+        claimed = next((n for n in self._tree() if self.entries[n].parent == self.head and self._claims(n, key)), None)
+        if self.head is not None:
+            self.real = self.real or key.prompt
+            self.level = self.entries[self.head].level + 1
+        self.waiting = key
+        old, self.head = self.head, claimed
+        commands = self.controller.requested(key)
+        self._apply(commands, old_head=old)
+        if claimed is not None:
+            assert not any(isinstance(c, Generate) for c in commands), "a branch under this key was there: no new draw"
+            done = self.entries[claimed].completion is not None
+            assert (self.waiting is None) == done, "a finished branch is handed over at once, a running one is kept"
+        self.real = None
+
+    def complete(self, node: int, completion: Completion) -> None:
+        entry = self.entries.get(node)
+        if entry is not None and node in self.generating:
+            entry.completion = completion
+            entry.turn = self.continuation.parse(completion)
+        self.generating.discard(node)
+        self._apply(self.controller.completed(node, completion))
+
+    def fail(self, node: int) -> None:
+        self.generating.discard(node)
+        self._apply(self.controller.generation_failed(node))
+
+    def predict(self, node: int, observations: tuple[Observation, ...]) -> None:
+        self._branching = node
+        self._apply(self.controller.predicted(node, Prediction(observations, "test", 0.5)))
+        self._branching = None
+
+    def end_prediction(self, node: int) -> None:
+        if node in self.predicting:
+            self.predicting.discard(node)
+            self.entries[node].predict_ended = True
+        self._apply(self.controller.prediction_ended(node))
+
+    def observe(self, observation: Observation) -> None:
+        if self.head is not None and self.waiting is None and self.real is None:
+            entry = self.entries[self.head]
+            if entry.turn is not None and entry.turn.calls:
+                self.real = self._next(entry, (observation,))
+        self._apply(self.controller.observed([observation]))
+
+    def abandon(self) -> None:
+        """The loop drops its call, or the answer that it has not used yet."""
+        if self.head is not None and self.entries[self.head].outcome is None:
+            self.level = self.entries[self.head].level
+            if self.entries[self.head].handed and self._has_calls(self.head):
+                self.turns_with_calls -= 1
+            head, self.head, self.waiting = self.head, None, None
+            self._apply(self.controller.abandoned())
+            assert self.entries[head].gone == "discard"
+        else:
+            assert self.controller.abandoned() == []
+
+    def close(self) -> None:
+        self.closed = True
+        head, self.head, self.waiting = self.head, None, None
+        self._apply(self.controller.closed(), old_head=head)
+        assert not self._tree(), "nothing is left"
+        assert not self.predicting
+        assert not self.generating
+        settled = [entry.outcome for entry in self.entries.values() if entry.outcome is not None]
+        assert len(settled) == self.turns_with_calls, "one outcome for every committed turn with a tool call"
+
+    # Checks -----------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Holds after every event."""
+        assert self.controller.nodes == len(self._tree())
+        assert self.generating <= set(self._tree()), "what left the tree does not run"
+        assert self.predicting <= set(self._tree())
+        for node in self._tree():
+            assert self._unverified(node) <= self.depth
+            assert self.entries[node].branches <= self.breadth
+
+    def _apply(self, commands: list[Command], old_head: int | None = None) -> None:
+        for command in commands:
+            match command:
+                case Generate():
+                    self._generate(command)
+                case Predict():
+                    self._predict(command.node)
+                case CancelPrediction():
+                    assert command.node in self.predicting, "only what runs is cancelled"
+                    self.predicting.discard(command.node)
+                case HandOver():
+                    self._hand_over(command)
+                case HandOverFailure():
+                    assert self.entries[command.node].key == self.waiting
+                    self.waiting = None
+                    self.level = self.entries[command.node].level
+                    self.head = None
+                case Discard():
+                    assert not self.entries[command.node].handed or self.head is None, "a committed turn is not dropped"
+                    self._leave(command.node, "discard")
+                case Release():
+                    assert self.entries[command.node].handed
+                    assert command.node not in self.predicting, "its prediction is over"
+                    self._leave(command.node, "release")
+                case Settle():
+                    self._settle(command, old_head)
+        self.check()
+
+    def _generate(self, command: Generate) -> None:
+        assert command.node not in self.entries, "a node is started once"
+        if not command.speculative:
+            assert command.key == self.waiting, "a committed generation is the one the loop asked for"
+            self.entries[command.node] = Entry(command.key, self.level, None)
+            self.head = command.node
+        else:
+            assert self._branching is not None
+            parent = self.entries[self._branching]
+            siblings = [e for e in self.entries.values() if e.parent == self._branching]
+            assert command.key not in [e.key for e in siblings], "equal candidates count once"
+            parent.branches += 1
+            self.entries[command.node] = Entry(command.key, parent.level + 1, self._branching)
+        self.generating.add(command.node)
+
+    def _predict(self, node: int) -> None:
+        entry = self.entries[node]
+        assert node in self._tree()
+        assert not entry.predict_asked, "one attempt per turn"
+        assert entry.turn is not None
+        assert entry.turn.calls, "there is something to predict"
+        assert self._unverified(node) < self.depth
+        assert self.breadth > 0
+        entry.predict_asked = True
+        self.predicting.add(node)
+
+    def _hand_over(self, command: HandOver) -> None:
+        entry = self.entries[command.node]
+        assert command.node in self._tree(), "nothing that was discarded is used"
+        assert not entry.handed, "at most once"
+        assert entry.key == self.waiting, "only for a call with an equal key"
+        assert command.completion is entry.completion, "the first and only draw"
+        entry.handed, entry.parent = True, None
+        self.waiting, self.head = None, command.node
+        self.turns_with_calls += self._has_calls(command.node)
+
+    def _settle(self, command: Settle, old_head: int | None) -> None:
+        entry = self.entries[command.node]
+        assert entry.handed
+        assert entry.outcome is None, "one outcome per turn"
+        assert command.node in (self.head, old_head)
+        entry.outcome = command.outcome
+        assert command.outcome is self._expected(command.node), f"{command.outcome} for {entry}"
+        assert command.branches == entry.branches
+
+    def _expected(self, node: int) -> Outcome:
+        entry = self.entries[node]
+        if not entry.predict_asked:
+            return Outcome.GATED
+        if not entry.candidates:
+            return Outcome.FAILED if entry.predict_ended else Outcome.CANCEL
+        if self.real is None:
+            return Outcome.CANCEL
+        return Outcome.MATCH if self.real in entry.candidates else Outcome.ROLLBACK
+
+    def note_candidate(self, node: int, observations: tuple[Observation, ...]) -> None:
+        """Before `predict`: what this candidate should count as."""
+        entry = self.entries.get(node)
+        if entry is None or node not in self.predicting or entry.turn is None:
+            return
+        if len(observations) != len(entry.turn.calls) or len(entry.candidates) >= self.breadth:
+            return
+        prompt = self._next(entry, observations)
+        if prompt not in entry.candidates:
+            entry.candidates.append(prompt)
+
+    def _next(self, entry: Entry, observations: tuple[Observation, ...]) -> Tokens:
+        assert entry.completion is not None
+        return self.continuation.follow(entry.level, entry.key, entry.completion, observations).prompt
+
+    def _has_calls(self, node: int) -> bool:
+        turn = self.entries[node].turn
+        return turn is not None and bool(turn.calls)
+
+    def _claims(self, node: int, key: GenerationKey) -> bool:
+        return self.head is not None and self.entries[node].key == key
+
+    def _tree(self) -> list[int]:
+        return [node for node, entry in self.entries.items() if not entry.gone]
+
+    def _unverified(self, node: int) -> int:
+        parents = 0
+        parent = self.entries[node].parent
+        while node != self.head and parent is not None:
+            parents += 1
+            node, parent = parent, self.entries[parent].parent
+        return parents
+
+    def _leave(self, node: int, how: str) -> None:
+        entry = self.entries[node]
+        assert not entry.gone, "a node leaves once"
+        entry.gone = how
+        self.generating.discard(node)
+        self.predicting.discard(node)

@@ -1,0 +1,29 @@
+"""The controller keeps its promises in every order of events, for D and K from 0 to 4."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import HealthCheck, settings
+from machine import ControllerMachine, walk
+
+from obsspec.values import Outcome
+
+TestController = ControllerMachine.TestCase
+TestController.settings = settings(
+    max_examples=150, stateful_step_count=12, deadline=None, suppress_health_check=list(HealthCheck)
+)
+
+
+def test_long_walks_reach_every_outcome_and_every_depth() -> None:
+    outcomes: Counter[Outcome | None] = Counter()
+    depths: Counter[int] = Counter()
+    breadths: Counter[int] = Counter()
+    for seed in range(1500):
+        ledger = walk(seed)
+        outcomes.update(entry.outcome for entry in ledger.entries.values())
+        depths[ledger.controller.deepest] += 1
+        breadths[max((entry.branches for entry in ledger.entries.values()), default=0)] += 1
+    assert min(outcomes[outcome] for outcome in Outcome) > 100
+    assert min(depths[depth] for depth in range(5)) > 10
+    assert min(breadths[breadth] for breadth in range(5)) > 10

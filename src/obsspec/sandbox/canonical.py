@@ -5,7 +5,7 @@
     3. CRLF becomes LF, then a line that was redrawn with CR keeps its last drawing.
     4. Spaces, tabs and line ends at the end of a stream go. stdout comes before stderr.
 
-The rule looks at whole, bounded bytes, so it cannot depend on how they arrived, and it is idempotent.
+The rule looks at whole, bounded bytes, so it cannot depend on how they arrived. It is idempotent and takes linear time.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ _ESCAPES = re.compile(
     """,
     re.VERBOSE,
 )
-_LINE_END = re.compile(r"\r+(?=\n|\Z)")
-_REDRAWN = re.compile(r"[^\n]*\r")
 
 
 def byte_limit(max_characters: int) -> int:
@@ -39,7 +37,7 @@ def byte_limit(max_characters: int) -> int:
 def canonical(data: bytes) -> str:
     """Steps 1 to 3 of the rule for one stream."""
     text = _ESCAPES.sub("", data.decode("utf-8", "replace"))
-    return _REDRAWN.sub("", _LINE_END.sub("", text))
+    return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n"))
 
 
 def body(stdout: bytes, stderr: bytes) -> str:

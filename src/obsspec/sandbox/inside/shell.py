@@ -54,7 +54,8 @@ def _become(command: bytes, environment: dict[str, str], rules: Rules, out: int,
             signal.signal(number, signal.SIG_DFL)
         _limit(rules)
         os.chdir(rules.home)
-        os.execve(BASH, [b"bash", b"-c", command], environment)
+        options = [b"-c", b"--"] if command[:1] in (b"-", b"+") else [b"-c"]
+        os.execve(BASH, [b"bash", *options, command], environment)
     except OSError as error:
         os.write(2, f"bash: {error.strerror}\n".encode())
     finally:

@@ -5,7 +5,7 @@ The fakes keep every promise of `obsspec.protocols`; what they say depends on se
 
 from obsspec.testing.policy import Request, ScriptedPolicy
 from obsspec.testing.sandbox import ScriptedSandbox, oracle, seeded_answers
-from obsspec.testing.scripts import TerminalScript, recite, terminal_script
+from obsspec.testing.scripts import TerminalScript, recite, terminal_script, toy_renderer
 from obsspec.testing.shell import toy_shell, toy_shell_delay
 from obsspec.testing.virtual_clock import Backend, run_virtual
 from obsspec.testing.vocabulary import ToyVocabulary, toy_vocabulary
@@ -29,6 +29,7 @@ __all__ = [
     "run_virtual",
     "seeded_answers",
     "terminal_script",
+    "toy_renderer",
     "toy_shell",
     "toy_shell_delay",
     "toy_vocabulary",

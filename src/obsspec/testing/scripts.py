@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from random import Random
 
 from obsspec.render.terminal import TerminalRenderer
@@ -67,6 +68,12 @@ class TerminalScript:
         return self.vocabulary.encode(text[:at]) + self.vocabulary.encode(text[at:])
 
 
+@lru_cache(maxsize=1)
+def toy_renderer() -> TerminalRenderer:
+    """The terminal format on the toy vocabulary."""
+    return TerminalRenderer(toy_vocabulary())
+
+
 def terminal_script(
     commands: Sequence[str] = COMMANDS,
     *,
@@ -76,8 +83,7 @@ def terminal_script(
     empty: float = 0.01,
 ) -> TerminalScript:
     """A `TerminalScript` on the toy vocabulary."""
-    vocabulary = toy_vocabulary()
-    return TerminalScript(vocabulary, TerminalRenderer(vocabulary), commands, final, malformed, cut, empty)
+    return TerminalScript(toy_vocabulary(), toy_renderer(), commands, final, malformed, cut, empty)
 
 
 def recite(*turns: Tokens) -> Script:

@@ -37,7 +37,7 @@ def run_virtual(
     raises `DeadlockError`; on trio it hangs, so give such tests a time limit.
     """
     if backend is Backend.TRIO and seed is not None:
-        _seed_trio(seed)
+        seed_order(seed)
     return anyio.run(function, *args, backend=backend, backend_options=backend_options(backend))
 
 
@@ -90,8 +90,11 @@ class _JumpingSelector(selectors.BaseSelector):
         self._inner.close()
 
 
-def _seed_trio(seed: int) -> None:
-    """trio shuffles ready tasks with a module-level generator, which it registers with Hypothesis the same way."""
+def seed_order(seed: int) -> None:
+    """From now on trio's order of ready tasks depends on this seed and the program alone.
+
+    trio shuffles ready tasks with a module-level generator, which it registers with Hypothesis the same way.
+    """
     run: Any = import_module("trio._core._run")
     run._ALLOW_DETERMINISTIC_SCHEDULING = True
     generator: Random = run._r

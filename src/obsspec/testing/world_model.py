@@ -10,7 +10,7 @@ from random import Random
 import anyio
 
 from obsspec.protocols import Emit
-from obsspec.testing.delays import Delay, constant
+from obsspec.testing.delays import Delay, Seed, constant
 from obsspec.values import Context, EngineError, Observation, Prediction
 
 Oracle = Callable[[Context], tuple[Observation, ...]]
@@ -50,7 +50,7 @@ def always(*moves: Move, ending: Ending = Ending.RETURN) -> Plan:
     return lambda context, breadth: forecast
 
 
-def mixture(seed: int | str, right: float = 0.6, trouble: float = 0.1) -> Plan:
+def mixture(seed: Seed, right: float = 0.6, trouble: float = 0.1) -> Plan:
     """Any number of moves, each right with probability `right`; trouble: an ending other than a plain return."""
     random = Random(seed)
     wrong = [move for move in Move if move is not Move.RIGHT]

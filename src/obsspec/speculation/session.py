@@ -66,6 +66,7 @@ class _Work:
     predicting: anyio.CancelScope | None = None
     predict_span: Span | None = None
     tokens: int = 0
+    discarded: bool = False
     error: Exception | None = None
     predicted_s: float | None = None  # when the first candidate arrived
     prediction_error: str = ""
@@ -219,6 +220,7 @@ class Session:
                 scope.cancel()
         self._end(work.span, Fate.FAILED if work.error else Fate.DISCARDED, command.reason)
         self._end(work.predict_span, Fate.DISCARDED, command.reason)
+        work.discarded = True
         self.report.discarded_policy_tokens += work.tokens
 
     def _settle(self, command: Settle) -> None:
@@ -260,6 +262,8 @@ class Session:
 
     async def _generate_inside(self, node: int, work: _Work) -> None:
         def count(tokens: int) -> None:
+            if work.discarded:  # an engine may sample on for a moment after it was told to stop
+                self.report.discarded_policy_tokens += tokens - work.tokens
             work.tokens = tokens
             work.span.tokens = tokens
 

@@ -6,9 +6,9 @@ and stays one with LoRA adapters loaded into llama-server; in its fast mode it i
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
+from typing import Protocol, runtime_checkable
 
 import anyio
 
@@ -36,21 +36,29 @@ class ExactnessReport:
     def exact(self) -> bool:
         return all(check.same == check.total for check in self.checks)
 
-    def describe(self) -> str:
-        """One line: what was compared, and what differed."""
-        wrong = [f"{c.name} ({c.total - c.same} of {c.total} differ)" for c in self.checks if c.same < c.total]
-        if wrong:
-            return "not exact: " + ", ".join(wrong)
-        return "exact: " + ", ".join(check.name for check in self.checks)
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The conditions under which something differed, with how often."""
+        return tuple(f"{c.name}: {c.total - c.same} of {c.total} differ" for c in self.checks if c.same < c.total)
 
 
-async def check_exactness(policy: Policy, reset: Callable[[], Awaitable[None]]) -> ExactnessReport:
+@runtime_checkable
+class _Resettable(Protocol):
+    async def reset_cache(self) -> None: ...
+
+
+async def _nothing() -> None:
+    pass
+
+
+async def check_exactness(policy: Policy) -> ExactnessReport:
     """Samples at temperature 1 from short prompts, alone and then under speculation's conditions: some 300 tokens.
 
-    `reset` empties the engine's prefix cache. The reference is each request alone from an empty cache; it is compared
-    with the same request in a batch, on cached prompts, on a history that was sampled and not read, and on a prefix
-    on which another branch was cancelled. No difference in so few tokens is evidence, not proof. Raises `EngineError`.
+    The reference is each request alone from an empty cache, where the policy can empty it; it is compared with the
+    same request in a batch, on cached prompts, on a history that was sampled and not read, and on a prefix on which
+    another branch was cancelled. No difference in so few tokens is evidence, not proof. Raises `EngineError`.
     """
+    reset = policy.reset_cache if isinstance(policy, _Resettable) else _nothing
     random = Random(1)
     prompts = [tuple(random.randrange(*_IDS) for _ in range(_PROMPT_TOKENS)) for _ in range(_PROMPTS)]
     await reset()

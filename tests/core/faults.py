@@ -1,0 +1,399 @@
+"""Deliberate faults: what a careless change could do to the rules. Each names the check that must catch it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import checks
+import pytest
+
+from obsspec.render.terminal import TerminalRenderer
+from obsspec.rollout.rules import RolloutRules
+from obsspec.rollout.trajectory import Trajectory
+from obsspec.speculation import session as session_module
+from obsspec.speculation.commands import (
+    Command,
+    Discard,
+    DiscardReason,
+    Generate,
+    HandOver,
+    HandOverFailure,
+    Settle,
+)
+from obsspec.speculation.controller import Controller
+from obsspec.speculation.node import Candidate, Node, Origin
+from obsspec.speculation.session import Session, SessionSandbox
+from obsspec.testing import toy_vocabulary
+from obsspec.values import (
+    Completion,
+    GenerationKey,
+    Observation,
+    Outcome,
+    Prediction,
+    Tokens,
+    ToolCall,
+)
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`caught_by` must find something that begins with `finding` while `patch` is in force, and nothing without it."""
+
+    name: str
+    patch: Patch
+    caught_by: Callable[[], list[str]]
+    finding: str = ""
+
+
+FAULTS: list[Fault] = []
+
+
+def fault(caught_by: Callable[[], list[str]], finding: str = "") -> Callable[[Patch], Patch]:
+    def register(patch: Patch) -> Patch:
+        FAULTS.append(Fault(patch.__name__, patch, caught_by, finding))
+        return patch
+
+    return register
+
+
+# What is kept ------------------------------------------------------------------------------------------------------
+
+
+def _other_seed(key: GenerationKey) -> GenerationKey:
+    return replace(key, sampling=replace(key.sampling, seed=key.sampling.seed + 1))
+
+
+def _prune_nothing(self: Controller, observations: Sequence[Observation]) -> list[Command]:
+    """Leave the settling to the next request, with every branch still there to be confused with."""
+    return []
+
+
+def _redraw(self: Controller, node: Node, key: GenerationKey) -> list[Command]:
+    """Throw a right branch away and start its turn again."""
+    return [*self._discard(node, DiscardReason.SUPERSEDED), *self._start_head(key, node.level)]
+
+
+@fault(checks.episodes, "equality: ids")
+def redraw_a_match_with_another_seed(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Controller, "_promote", lambda self, node: _redraw(self, node, _other_seed(node.key)))
+
+
+@fault(checks.walks)
+def drop_the_generation_in_flight_on_a_match(patch: pytest.MonkeyPatch) -> None:
+    """Draws the same again on a deterministic engine: the rule itself must be checked."""
+    patch.setattr(Controller, "_promote", lambda self, node: _redraw(self, node, node.key))
+
+
+@fault(checks.episodes, "equality: ids")
+def first_finished_wins(patch: pytest.MonkeyPatch) -> None:
+    original = Controller.requested
+
+    def requested(self: Controller, key: GenerationKey) -> list[Command]:
+        children = self.head.children if self.head else {}
+        done = next((child for child in children.values() if child.completion is not None), None)
+        return original(self, done.key if done is not None else key)
+
+    patch.setattr(Controller, "observed", _prune_nothing)
+    patch.setattr(Controller, "requested", requested)
+
+
+@fault(checks.episodes, "equality: ids")
+def wrong_seed_on_restart(patch: pytest.MonkeyPatch) -> None:
+    original = Controller._start_head
+
+    def start(self: Controller, key: GenerationKey, level: int) -> list[Command]:
+        return original(self, _other_seed(key) if level else key, level)
+
+    patch.setattr(Controller, "_start_head", start)
+
+
+@fault(checks.walks)
+def match_whatever_the_sampling(patch: pytest.MonkeyPatch) -> None:
+    original = Controller.requested
+
+    def requested(self: Controller, key: GenerationKey) -> list[Command]:
+        children = self.head.children if self.head else {}
+        return original(self, next((child for child in children if child.prompt == key.prompt), key))
+
+    patch.setattr(Controller, "requested", requested)
+
+
+@fault(checks.episodes, "equality: ids")
+def compare_observations_after_strip(patch: pytest.MonkeyPatch) -> None:
+    original = Controller.requested
+
+    def text(prompt: Tokens) -> str:
+        vocabulary = toy_vocabulary()
+        return "".join("|" if vocabulary.is_control(i) else vocabulary.decode((i,)).strip() for i in prompt)
+
+    def requested(self: Controller, key: GenerationKey) -> list[Command]:
+        children = self.head.children if self.head else {}
+        return original(self, next((child for child in children if text(child.prompt) == text(key.prompt)), key))
+
+    patch.setattr(Controller, "observed", _prune_nothing)
+    patch.setattr(Controller, "requested", requested)
+
+
+@fault(checks.episodes, "equality")
+def speculate_past_the_budget(patch: pytest.MonkeyPatch) -> None:
+    """A branch is started with the whole turn limit, and claimed by the clamped call."""
+    original = Controller.requested
+    follow = Controller._follow
+
+    def unclamped(self: Controller, node: Node, observations: Sequence[Observation]) -> Any:
+        step = follow(self, node, observations)
+        if step is None or step.key is None:
+            return step
+        return replace(step, key=replace(step.key, sampling=replace(step.key.sampling, max_tokens=40)))
+
+    def requested(self: Controller, key: GenerationKey) -> list[Command]:
+        children = self.head.children if self.head else {}
+        return original(self, next((child for child in children if child.prompt == key.prompt), key))
+
+    patch.setattr(Controller, "_follow", unclamped)
+    patch.setattr(Controller, "requested", requested)
+
+
+@fault(checks.walks)
+def hand_over_twice(patch: pytest.MonkeyPatch) -> None:
+    original = Controller._hand_over
+
+    def twice(self: Controller, node: Node) -> list[Command]:
+        commands = original(self, node)
+        return commands * 2
+
+    patch.setattr(Controller, "_hand_over", twice)
+
+
+@fault(checks.walks)
+def keep_stale_siblings(patch: pytest.MonkeyPatch) -> None:
+    original = Controller._discard
+
+    def lazy(self: Controller, node: Node, reason: DiscardReason) -> list[Command]:
+        return [] if reason is DiscardReason.MISMATCH else original(self, node, reason)
+
+    patch.setattr(Controller, "_discard", lazy)
+
+
+@fault(checks.episodes, "equality: stop")
+def let_the_failure_of_a_guess_reach_the_loop(patch: pytest.MonkeyPatch) -> None:
+    original = Controller.generation_failed
+
+    def failed(self: Controller, node_id: int) -> list[Command]:
+        head = self.head
+        if head is not None and head.id == node_id and head.origin is not None:
+            return [HandOverFailure(node_id), *self._drop_head(DiscardReason.FAILED)]
+        return original(self, node_id)
+
+    patch.setattr(Controller, "generation_failed", failed)
+
+
+@fault(checks.episodes, "equality")
+def accept_what_broken_engines_return(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(session_module, "check_completion", lambda completion, sampling: None)
+    patch.setattr("obsspec.rollout.loop.check_completion", lambda completion, sampling: None)
+
+
+# What is executed --------------------------------------------------------------------------------------------------
+
+
+@fault(checks.episodes, "executed")
+def commit_twice(patch: pytest.MonkeyPatch) -> None:
+    original = SessionSandbox.execute
+
+    async def execute(self: SessionSandbox, call: ToolCall) -> Observation:
+        await self._inner.execute(call)
+        return await original(self, call)
+
+    patch.setattr(SessionSandbox, "execute", execute)
+
+
+@fault(checks.episodes)
+def execute_a_speculative_command_early(patch: pytest.MonkeyPatch) -> None:
+    wrap, run = Session.sandbox, Session._run
+
+    def sandbox(self: Session, inner: Any) -> SessionSandbox:
+        patch.setattr(Session, "inner", inner, raising=False)
+        return wrap(self, inner)
+
+    def eager(self: Session, commands: list[Command]) -> None:
+        run(self, commands)
+        for node in list(self._controller._nodes.values()):
+            early = node.parent is not None and node.turn is not None and node.turn.calls
+            if early and not self.inner.running and self.inner.calls[-1:] != [node.turn.calls[0]]:
+                self._tasks.start_soon(self.inner.execute, node.turn.calls[0])
+
+    patch.setattr(Session, "sandbox", sandbox)
+    patch.setattr(Session, "_run", eager)
+
+
+# What is counted ---------------------------------------------------------------------------------------------------
+
+
+@fault(checks.walks)
+def count_a_late_prediction_as_a_match(patch: pytest.MonkeyPatch) -> None:
+    original = Controller._outcome
+
+    def outcome(head: Node, right: Candidate | None, real_prompt: Tokens | None) -> Outcome:
+        found = original(head, right, real_prompt)
+        return Outcome.MATCH if found is Outcome.CANCEL else found
+
+    patch.setattr(Controller, "_outcome", staticmethod(outcome))
+
+
+@fault(checks.episodes, "accounting")
+def lose_failed_predictions(patch: pytest.MonkeyPatch) -> None:
+    original = Controller._settle
+
+    def settle(self: Controller, head: Node, real_prompt: Tokens | None) -> list[Command]:
+        commands = original(self, head, real_prompt)
+        return [c for c in commands if not (isinstance(c, Settle) and c.outcome is Outcome.FAILED)]
+
+    patch.setattr(Controller, "_settle", settle)
+
+
+@fault(checks.episodes, "accounting")
+def one_level_too_deep(patch: pytest.MonkeyPatch) -> None:
+    original = Controller.__init__
+
+    def init(self: Controller, *args: Any, depth: int, breadth: int) -> None:
+        original(self, *args, depth=depth + 1, breadth=breadth)
+
+    patch.setattr(Controller, "__init__", init)
+
+
+@fault(checks.walks)
+def one_candidate_too_many(patch: pytest.MonkeyPatch) -> None:
+    original = Controller.__init__
+
+    def init(self: Controller, *args: Any, depth: int, breadth: int) -> None:
+        original(self, *args, depth=depth, breadth=breadth + 1)
+
+    patch.setattr(Controller, "__init__", init)
+
+
+@fault(checks.walks)
+def count_equal_candidates_twice(patch: pytest.MonkeyPatch) -> None:
+    def branch(self: Controller, node: Node, prediction: Prediction, version: str | None) -> list[Command]:
+        if node.turn is None or len(prediction.observations) != len(node.turn.calls):
+            return []
+        follow = self._follow(node, prediction.observations)
+        if follow is None or follow.key is None:
+            return []
+        origin = Origin(prediction.source, prediction.confidence)
+        node.candidates.append(Candidate(follow.prompt, origin))
+        child = self._add(follow.key, node.level + 1, node, origin, prediction.observations)
+        node.branches_started += 1
+        return [Generate(child.id, child.key, speculative=True)]
+
+    patch.setattr(Controller, "_branch", branch)
+
+
+@fault(checks.episodes, "learning")
+def learn_from_a_prediction_before_commit(patch: pytest.MonkeyPatch) -> None:
+    run = Session._run
+
+    def eager(self: Session, commands: list[Command]) -> None:
+        for command in commands:
+            if isinstance(command, Generate) and command.speculative:
+                node = self._controller._nodes[command.node]
+                context = self._controller.context(node.parent.id) if node.parent else None
+                assert context is not None
+                self._world_model.learn(replace(context, task_id=self._task_id), node.observations)
+        run(self, commands)
+
+    patch.setattr(Session, "_run", eager)
+
+
+@fault(checks.episodes, "tokens")
+def forget_tokens_of_cancelled_generations(patch: pytest.MonkeyPatch) -> None:
+    original = Session._discard
+
+    def discard(self: Session, command: Discard) -> None:
+        work = self._work[command.node]
+        if work.generating is not None:
+            work.tokens = 0
+        original(self, command)
+
+    patch.setattr(Session, "_discard", discard)
+
+
+# What stops --------------------------------------------------------------------------------------------------------
+
+
+@fault(checks.discarded_work_ends_at_the_engine)
+def let_discarded_generations_run(patch: pytest.MonkeyPatch) -> None:
+    original = Session._discard
+
+    def discard(self: Session, command: Discard) -> None:
+        self._work[command.node].generating = None
+        original(self, command)
+
+    patch.setattr(Session, "_discard", discard)
+
+
+@fault(checks.a_late_prediction_ends_at_once)
+def let_late_predictions_run(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Session, "_cancel_prediction", lambda self, node: None)
+
+
+@fault(checks.episodes, "crash")
+def keep_an_abandoned_call(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Controller, "abandoned", lambda self: [])
+
+
+# What is recorded --------------------------------------------------------------------------------------------------
+
+
+@fault(checks.episodes, "trajectory")
+def mask_the_frames_as_sampled(patch: pytest.MonkeyPatch) -> None:
+    def append(self: Trajectory, ids: Tokens) -> None:
+        self.ids += ids
+        self.mask += [1] * len(ids)
+        self.logprobs += [0.0] * len(ids)
+
+    patch.setattr(Trajectory, "append_prompt", append)
+
+
+@fault(checks.sampled_ids_are_never_encoded_again)
+def encode_sampled_ids_again(patch: pytest.MonkeyPatch) -> None:
+    original = TerminalRenderer.extend
+
+    def extend(self: TerminalRenderer, prompt: Tokens, completion: Tokens, observations: Sequence[Observation]) -> Any:
+        vocabulary = toy_vocabulary()
+        code, end = self.call("")
+        body = vocabulary.encode(vocabulary.decode(completion[1:-1]))
+        return original(self, prompt, (code, *body, end), observations)
+
+    patch.setattr(TerminalRenderer, "extend", extend)
+
+
+@fault(checks.versions_are_those_that_sampled)
+def read_the_version_again_at_commit(patch: pytest.MonkeyPatch) -> None:
+    original = Session._hand_over
+
+    def hand_over(self: Session, command: HandOver) -> None:
+        fresh: Completion = replace(command.completion, weight_version=self.weight_version)
+        original(self, replace(command, completion=fresh))
+
+    patch.setattr(Session, "_hand_over", hand_over)
+
+
+@fault(checks.episodes, "equality")
+def draw_the_seed_from_the_number_of_requests(patch: pytest.MonkeyPatch) -> None:
+    """A seed that is not a function of (rollout, turn): speculation then changes the noise."""
+    original = RolloutRules._call
+    made: list[int] = []
+
+    def numbered(self: RolloutRules, prompt: Tokens, level: int) -> Any:
+        made.append(level)
+        step = original(self, prompt, level)
+        if step.key is None:
+            return step
+        return replace(step, key=replace(step.key, sampling=replace(step.key.sampling, seed=len(made))))
+
+    patch.setattr(RolloutRules, "_call", numbered)

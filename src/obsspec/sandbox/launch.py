@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager
 
@@ -13,6 +12,7 @@ from anyio.abc import Process
 
 from obsspec.sandbox import bubblewrap, identity
 from obsspec.sandbox.limits import Limits
+from obsspec.sandbox.spawn import spawn
 from obsspec.values import ConfigError, SandboxError
 
 HANDSHAKE_S = 10.0
@@ -76,11 +76,8 @@ async def _map_users(info: int, ready: int) -> None:
 
 
 async def _spawn(arguments: list[str], pass_fds: tuple[int, ...]) -> Process:
-    pipe = subprocess.PIPE
     try:
-        return await anyio.open_process(
-            arguments, stdin=pipe, stdout=pipe, stderr=pipe, start_new_session=True, pass_fds=pass_fds
-        )
+        return await spawn(arguments, pass_fds=pass_fds)
     except OSError as error:
         raise ConfigError(f"cannot start {arguments[0]} ({error.strerror}): {bubblewrap.INSTALL}") from error
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -16,6 +15,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from obsspec.sandbox import canonical, latency
 from obsspec.sandbox.limits import Limits
 from obsspec.sandbox.remote import RemoteSandboxes
+from obsspec.sandbox.spawn import spawn
 from obsspec.values import ConfigError
 
 START_S = 60.0
@@ -40,9 +40,7 @@ async def serve_sandboxes(
     arguments = [sys.executable, "-m", "obsspec.sandbox.server", "--until-eof"]
     arguments += ["--port", str(port), "--latency", latency, "--timeout-s", str(timeout_s)]
     arguments += ["--max-characters", str(max_characters), "--limits", json.dumps(asdict(limits or Limits()))]
-    process = await anyio.open_process(
-        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, start_new_session=True
-    )
+    process = await spawn(arguments, stderr=None)
     try:
         yield RemoteSandboxes(await _address(process))
     finally:

@@ -280,9 +280,11 @@ class Controller:
     def _follow(self, node: Node, observations: Sequence[Observation]) -> Followup | None:
         assert node.completion is not None
         try:
-            return self._continuation.follow(node.level, node.key, node.completion, observations)
+            follow = self._continuation.follow(node.level, node.key, node.completion, observations)
         except Exception:  # noqa: BLE001 - typed: no followup, so no branch
             return None
+        grown = node.key.prompt + node.completion.token_ids
+        return follow if follow.prompt[: len(grown)] == grown else None  # a template that rewrites history
 
     # The tree ---------------------------------------------------------------------------------------------------
 

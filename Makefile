@@ -19,7 +19,7 @@ check: $(VENV)/.tested        ## style, types, layers
 	$(BIN)/lint-imports
 
 prove: $(VENV)/.tested        ## N random episodes in virtual time, both arms equal
-	$(BIN)/obsspec prove --episodes $(N) $(ARGS)
+	$(BIN)/python -m obsspec.testing.prove --episodes $(N) $(ARGS)
 
 train: $(VENV)/.trains        ## fine-tune the shipped adapter again
 	$(BIN)/obsspec train $(ARGS)

@@ -68,7 +68,7 @@ def test_intervals_hold_the_value_and_vanish_for_one_sample() -> None:
 
 
 def test_table_and_picture_show_a_run(pairs: list[Pair], tmp_path: Path) -> None:
-    summary = summarize(pairs)
+    summary = {**summarize(pairs), "exact": True, "distribution_p": p_values(pairs)}
     console = Console(record=True, width=140, file=(tmp_path / "table.txt").open("w"))
     console.print(tables(summary))
     text = console.export_text()

@@ -11,8 +11,8 @@ from obsspec.values import ConfigError
 
 app = App(name="obsspec", help="Lossless observation speculation for tool-using LLM agents.")
 app.command("obsspec.cli.compare:compare")
-app.command("obsspec.cli.prove:prove")
-app.command("obsspec.cli.train:app", name="train")
+app.command("obsspec.cli.evaluate:evaluate")
+app.command("obsspec.train.cli:app", name="train")
 
 
 def main() -> None:
@@ -43,7 +43,7 @@ def _first(group: BaseExceptionGroup[BaseException]) -> ConfigError | None:
     wrong, rest = group.split(ConfigError)
     if wrong is None or rest is not None:
         return None
-    error: BaseException = wrong
+    error: ConfigError | ExceptionGroup[ConfigError] = wrong
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return error if isinstance(error, ConfigError) else None
+    return error

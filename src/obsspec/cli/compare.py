@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from obsspec.compare.distribution import p_values, same_distribution
 from obsspec.compare.parts import open_parts
 from obsspec.compare.picture import draw
 from obsspec.compare.run import Arm, finished_pairs, run_pairs
@@ -22,31 +23,32 @@ from obsspec.rollout.store import RunFolder
 
 
 def compare(
-    settings: CompareSettings | None = None,
     *,
+    settings: CompareSettings | None = None,
     out: Annotated[Path, Parameter(help="Run folder; a folder of the same options is resumed.")] = Path("runs/compare"),
     json: Annotated[Path | None, Parameter(help="Also write summary.json to this file.")] = None,
 ) -> int:
     """Run the same terminal tasks through the sequential and the speculative pipeline and compare them.
 
     Paired (same tasks, same seeds, arms interleaved). Writes every rollout to the run folder as it finishes, then
-    summary.json and compare.png. Exit status 1 when any pair of rollouts differs, 2 for a wrong configuration.
+    summary.json and compare.png. Exit status 1 when any pair of rollouts differs (on an engine
+    that is not bit-exact: when the arms do not sample from the same distribution), 2 for a wrong configuration.
     """
     settings = settings or CompareSettings()
     console = Console()
     folder = RunFolder(out, settings.as_config())
     try:
-        pairs = anyio.run(partial(_run, settings, folder, console))
+        pairs, exact = anyio.run(partial(_run, settings, folder, console))
     except KeyboardInterrupt:
-        _report(finished_pairs(folder), folder, console)
+        _report(finished_pairs(folder), folder, console, exact=True)
         console.print(f"[bold]interrupted[/]: finished rollouts are in {out}; the same command resumes")
         return 130
-    return _report(pairs, folder, console, json)
+    return _report(pairs, folder, console, exact=exact, json=json)
 
 
-async def _run(settings: CompareSettings, folder: RunFolder, console: Console) -> list[Pair]:
-    async with open_parts(settings, console) as (parts, description):
-        folder.write_json("environment.json", description)
+async def _run(settings: CompareSettings, folder: RunFolder, console: Console) -> tuple[list[Pair], bool]:
+    async with open_parts(settings, console, folder.path) as opened:
+        folder.write_json("environment.json", opened.description)
         with _progress(console) as progress:
             bar = progress.add_task("rollouts", total=2 * settings.tasks)
             progress.update(bar, completed=min(2 * settings.tasks, sum(1 for _ in folder.results())))
@@ -60,7 +62,7 @@ async def _run(settings: CompareSettings, folder: RunFolder, console: Console) -
                     highlight=False,
                 )
 
-            return await run_pairs(settings, parts, folder, finished)
+            return await run_pairs(settings, opened.parts, folder, finished), opened.exact
 
 
 def _progress(console: Console) -> Progress:
@@ -75,15 +77,18 @@ def _progress(console: Console) -> Progress:
     )
 
 
-def _report(pairs: list[Pair], folder: RunFolder, console: Console, json: Path | None = None) -> int:
+def _report(pairs: list[Pair], folder: RunFolder, console: Console, *, exact: bool, json: Path | None = None) -> int:
+    """Writes and prints the figures. `exact`: identical rollouts are demanded; else equal distributions are."""
     if not pairs:
         console.print("no pair is complete yet")
         return 1
-    summary = summarize(pairs)
+    p = p_values(pairs)
+    summary = {**summarize(pairs), "exact": exact, "distribution_p": p}
     written = folder.write_json("summary.json", summary)
     draw(pairs, summary, folder.path / "compare.png")
     if json is not None:
         json.write_text(written.read_text(encoding="utf-8"), encoding="utf-8")
     console.print(tables(summary))
     console.print(f"run folder: {folder.path} (rollouts.jsonl, summary.json, compare.png)")
-    return 0 if summary["identical"] == len(pairs) else 1
+    good = summary["identical"] == len(pairs) if exact else same_distribution(p)
+    return 0 if good else 1

@@ -5,7 +5,7 @@ Rollouts are sequential, in local sandboxes; every observation is then predicted
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,9 +41,8 @@ def contexts(result: RolloutResult, renderer: Renderer) -> Iterator[tuple[Contex
         prompt = renderer.extend(prompt, ids, turn.observations)
 
 
-async def predict_all(
-    result: RolloutResult, renderer: Renderer, world_model: WorldModel, done: Callable[[], Awaitable[None]]
-) -> list[Predicted]:
+async def predict_all(result: RolloutResult, renderer: Renderer, world_model: WorldModel) -> list[Predicted]:
+    """The world model's best candidate for every tool call of one rollout, judged."""
     found: list[Predicted] = []
     for context, observations in contexts(result, renderer):
         candidates: list[Prediction] = []
@@ -61,7 +60,6 @@ async def predict_all(
                 latency,
             )
         )
-        await done()
     return found
 
 

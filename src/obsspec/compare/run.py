@@ -44,7 +44,7 @@ async def run_pairs(settings: CompareSettings, parts: Parts, folder: RunFolder, 
     Each arm of a block starts with empty prefix caches, so that neither profits from the other's prompts.
     Cancelled: finished rollouts are in the folder.
     """
-    tasks = suite(Split.TEST, settings.tasks, settings.family_names, settings.difficulty, settings.task_seed)
+    tasks = _tasks(settings)
     done: dict[tuple[str, str], RolloutResult] = {(arm, r.task_id): r for arm, r in folder.results()}
     collectors = {arm: _collector(arm, settings, parts) for arm in Arm}
     for block, order in _blocks(tasks, settings.concurrency):
@@ -63,6 +63,12 @@ async def run_pairs(settings: CompareSettings, parts: Parts, folder: RunFolder, 
     return [Pair(done[Arm.SEQUENTIAL, task.id], done[Arm.SPECULATIVE, task.id]) for task in tasks]
 
 
+async def sequential_results(settings: CompareSettings, parts: Parts) -> list[RolloutResult]:
+    """The sequential arm alone."""
+    collector = _collector(Arm.SEQUENTIAL, settings, parts)
+    return await collector.run([_job(task, settings, parts) for task in _tasks(settings)])
+
+
 def finished_pairs(folder: RunFolder) -> list[Pair]:
     """The pairs of a folder of which both arms are there."""
     arms: dict[str, dict[str, RolloutResult]] = {arm: {} for arm in Arm}
@@ -71,6 +77,11 @@ def finished_pairs(folder: RunFolder) -> list[Pair]:
     both = arms[Arm.SEQUENTIAL].keys() & arms[Arm.SPECULATIVE].keys()
     order = [task_id for task_id in arms[Arm.SEQUENTIAL] if task_id in both]
     return [Pair(arms[Arm.SEQUENTIAL][task_id], arms[Arm.SPECULATIVE][task_id]) for task_id in order]
+
+
+def _tasks(settings: CompareSettings) -> list[Task]:
+    """Tasks of the test split: nothing was ever trained on them."""
+    return suite(Split.TEST, settings.tasks, settings.family_names, settings.difficulty, settings.task_seed)
 
 
 def _collector(arm: Arm, settings: CompareSettings, parts: Parts) -> Collector:

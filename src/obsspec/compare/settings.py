@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from obsspec.policy.llama_server import EngineMode
 from obsspec.tasks.families import FAMILIES
 from obsspec.tasks.task import Difficulty
 from obsspec.values import ConfigError
 
 
-class EngineMode(StrEnum):
-    EXACT = "exact"
-    FAST = "fast"
-
-
 class SandboxKind(StrEnum):
     REMOTE = "remote"
     LOCAL = "local"
-
-
-def default_threads() -> int:
-    """All cores but one: the tools run beside the engine."""
-    return max(1, (os.cpu_count() or 2) - 1)
 
 
 def _help(text: str) -> Parameter:
@@ -56,7 +45,11 @@ class CompareSettings:
         ),
     ] = "1.69"
     policy: Annotated[
-        str, _help("The policy: 'bundled' (fine-tuned SmolLM2-135M), a GGUF file, or the URL of a token endpoint.")
+        str,
+        _help(
+            "The policy: 'bundled' (SmolLM2-135M with the shipped adapter), another adapter (.safetensors), a GGUF "
+            "file, or the URL of a token endpoint."
+        ),
     ] = "bundled"
     world_model: Annotated[
         str,
@@ -109,7 +102,3 @@ class CompareSettings:
 
 def is_url(text: str) -> bool:
     return text.startswith(("http://", "https://"))
-
-
-def default_folder() -> Path:
-    return Path("runs/compare")

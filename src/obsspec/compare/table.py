@@ -66,6 +66,9 @@ def _verdict(s: dict[str, Any]) -> str:
     line = f"identical rollouts {s['identical']}/{s['pairs']}"
     if s["identical"] == s["pairs"]:
         return f"[bold green]{line}[/]"
+    if not s["exact"]:
+        tests = ", ".join(f"{name} p={value:.3g}" for name, value in s["distribution_p"].items())
+        return f"[bold]{line} (not demanded of this engine); same distribution: {tests}[/]"
     named = ", ".join(f"{d['task_id']} ({', '.join(d['fields'])})" for d in s["different_pairs"])
     return f"[bold red]{line}; different: {named}[/]"
 

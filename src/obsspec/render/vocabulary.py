@@ -13,7 +13,7 @@ class Vocabulary(Protocol):
 
     def encode(self, text: str) -> Tokens: ...
 
-    def decode(self, ids: Sequence[int]) -> str:
+    def decode(self, ids: Sequence[int], /) -> str:
         """Ordinary ids to text; invalid UTF-8 becomes U+FFFD. Raises `KeyError` for a control id."""
         ...
 

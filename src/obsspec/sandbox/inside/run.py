@@ -66,5 +66,5 @@ def _wait(reactor: Reactor, process: int, deadline: float) -> bool:
 
 def _drain(reactor: Reactor, out: Stream, err: Stream) -> None:
     end = time.monotonic() + GRACE_S
-    while (out.open or err.open) and time.monotonic() < end:
+    while (out.open or err.open) and not reactor.closed and time.monotonic() < end:
         reactor.wait(end - time.monotonic())

@@ -14,23 +14,31 @@ from typing import Any
 from rich.console import Console
 
 from obsspec.compare.run import Parts
-from obsspec.compare.settings import CompareSettings, SandboxKind, is_url
+from obsspec.compare.settings import CompareSettings, Format, SandboxKind, is_url
 from obsspec.models.merge import ServedModel, file_model, served_model
 from obsspec.models.shipped_adapter import shipped_adapter
-from obsspec.models.tokenizer import Vocabulary, load_vocabulary
+from obsspec.models.tokenizer import load_vocabulary
+from obsspec.models.tokenizer_file import FileVocabulary
 from obsspec.policy.exactness import ExactnessReport, check_exactness
 from obsspec.policy.llama import LlamaPolicy, open_llama_policy
 from obsspec.policy.llama_server import EngineMode, EngineSettings
 from obsspec.policy.openai import TokenEndpointPolicy
 from obsspec.policy.retry import Retrying
-from obsspec.protocols import Policy
+from obsspec.protocols import Policy, Renderer
+from obsspec.render.hermes import HermesRenderer
 from obsspec.render.terminal import TerminalRenderer
+from obsspec.render.vocabulary import Vocabulary
 from obsspec.sandbox.local import LocalSandboxes
 from obsspec.sandbox.serving import serve_sandboxes
 from obsspec.tasks.environment import TerminalSandboxes
 from obsspec.values import ConfigError
 from obsspec.world.language import LanguageWorldModel
 
+SYSTEM = (
+    "You work in a Linux terminal. Run one shell command at a time with the tool bash, as\n"
+    '<tool_call>\n{"name": "bash", "arguments": {"command": "..."}}\n</tool_call>\n'
+    "When the task is done, answer with the result, or with the word done."
+)
 BLOCK = 256  # the engine's contexts are multiples of this
 
 
@@ -57,7 +65,7 @@ async def open_parts(
         world = policy if same else await engines.open("world model", settings.world_model)
         report = await check_exactness(policy)
         _say_exactness(settings, report, console)
-        renderer = TerminalRenderer(_vocabulary(settings))
+        renderer = _renderer(settings)
         world_model = LanguageWorldModel(world, renderer, model="" if same else settings.model_name)
         parts = Parts(Retrying(policy), world_model, renderer, sandboxes, engines.start_cold)
         yield OpenedParts(parts, report.exact, _describe(settings, where, engines, report))
@@ -140,10 +148,24 @@ async def _open_sandboxes(settings: CompareSettings, stack: AsyncExitStack) -> t
     )
 
 
+def _renderer(settings: CompareSettings) -> Renderer:
+    vocabulary = _vocabulary(settings)
+    try:
+        if settings.format is Format.HERMES:
+            return HermesRenderer(vocabulary, system=SYSTEM)
+        return TerminalRenderer(vocabulary)
+    except KeyError as missing:
+        raise ConfigError(
+            f"--format {settings.format} needs the token {missing}, which the tokenizer lacks: "
+            "choose the other --format, or the model's own --tokenizer"
+        ) from None
+
+
 def _vocabulary(settings: CompareSettings) -> Vocabulary:
-    if settings.tokenizer != "bundled":
-        return load_vocabulary(Path(settings.tokenizer))
-    return load_vocabulary(Path(settings.policy) if settings.policy.endswith(".gguf") else None)
+    if settings.tokenizer == "bundled":
+        return load_vocabulary(Path(settings.policy) if settings.policy.endswith(".gguf") else None)
+    path = Path(settings.tokenizer)
+    return load_vocabulary(path) if path.suffix == ".gguf" else FileVocabulary(path)
 
 
 def _say_exactness(settings: CompareSettings, report: ExactnessReport, console: Console) -> None:

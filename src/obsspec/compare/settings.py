@@ -14,6 +14,11 @@ from obsspec.tasks.task import Difficulty
 from obsspec.values import ConfigError
 
 
+class Format(StrEnum):
+    TERMINAL = "terminal"
+    HERMES = "hermes"
+
+
 class SandboxKind(StrEnum):
     REMOTE = "remote"
     LOCAL = "local"
@@ -62,6 +67,10 @@ class CompareSettings:
     tokenizer: Annotated[
         str, _help("Tokenizer of a token endpoint's model: 'bundled', a GGUF file or a tokenizer.json.")
     ] = "bundled"
+    format: Annotated[
+        Format,
+        _help("Tool-call format: terminal (what the shipped adapter knows) or hermes (JSON calls, Qwen3 and others)."),
+    ] = Format.TERMINAL
     mode: Annotated[
         EngineMode,
         _help(

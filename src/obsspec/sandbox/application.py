@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 from starlette.applications import Starlette
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
 
@@ -50,6 +50,7 @@ class Sandboxes:
                 Route("/sandboxes/{id}/tree", self._tree),
             ],
             exception_handlers={
+                ClientDisconnect: _nobody,
                 ConfigError: _refuse,
                 SandboxError: _refuse,
                 KeyError: _refuse,
@@ -115,6 +116,10 @@ def _name(request: Request) -> str:
 
 def _json(data: Any, status: int = 200) -> Response:
     return Response(wire.dump(data), status, media_type="application/json")
+
+
+async def _nobody(request: Request, error: Exception) -> Response:
+    return Response(status_code=ABANDONED)
 
 
 async def _refuse(request: Request, error: Exception) -> Response:

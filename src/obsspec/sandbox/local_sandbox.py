@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import anyio
 
 from obsspec.sandbox import canonical
@@ -12,7 +14,7 @@ from obsspec.sandbox.spec import Entry, EntryKind, Tree
 from obsspec.values import Observation, SandboxError, ToolCall
 
 ANSWER_S = 10.0  # the init answers well within this, beyond the time of the command itself
-CANCEL_S = 2.0
+CANCEL_S = 5.0
 
 
 class LocalSandbox:
@@ -67,8 +69,9 @@ class LocalSandbox:
         if self._broken:
             raise SandboxError("the sandbox stopped answering and was given up")
         try:
-            with anyio.fail_after(seconds):
+            with anyio.fail_after(seconds, shield=True):  # half a request, or one that may not have left, has no answer
                 await self._channel.send(request)
+            with anyio.fail_after(seconds):
                 answer = await self._channel.receive()
         except TimeoutError as error:
             self._broken = True
@@ -81,8 +84,9 @@ class LocalSandbox:
         return answer
 
     async def _withdraw(self) -> None:
+        """Take back the request under way. A sandbox that does not say within 5 s that it did is given up."""
         self._broken = True
-        with anyio.move_on_after(CANCEL_S, shield=True):
+        with anyio.move_on_after(CANCEL_S, shield=True), suppress(SandboxError):
             await self._channel.send([b"cancel"])
             await self._channel.receive()
             self._broken = False

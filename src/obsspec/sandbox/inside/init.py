@@ -87,7 +87,7 @@ class Init:
         began = _now_ns()
         self._step += 1
         result = self._execute(command, {"BASH_ENV": state.START}, timeout_s)
-        kept = state.adopt() and not (result.timed_out or result.cancelled)
+        kept = state.adopt(wanted=not (result.timed_out or result.cancelled))
         files.settle_times(self._roots, began, self._step)
         flags = "".join(
             letter

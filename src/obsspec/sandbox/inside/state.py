@@ -77,15 +77,18 @@ def install(state: str, user: int | None) -> None:
             os.chown(path, user, user)
 
 
-def adopt() -> bool:
-    """Make the state that the last command wrote the current one. False if it wrote none, or not all of it."""
+def adopt(*, wanted: bool) -> bool:
+    """Make the state that the last command wrote the current one.
+
+    False if it is not wanted, or if there is none, or not all of it. Nothing stays for the next command to be taken in.
+    """
     try:
         with open(NEW, "rb") as file:
             complete = file.read().endswith(MARK)
-        if complete:
+        if wanted and complete:
             os.replace(NEW, STATE)
         else:
             os.unlink(NEW)
     except OSError:
         return False
-    return complete
+    return wanted and complete

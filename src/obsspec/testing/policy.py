@@ -100,8 +100,8 @@ class ScriptedPolicy:
         completion = sample(self._script, request)
         steps = self._steps(len(completion.token_ids))
         first = sent
-        for number, (seconds, tokens) in enumerate(steps):
-            await self._wait(seconds, rest=steps[number:])
+        for number, (_, tokens) in enumerate(steps):
+            await self._wait(steps, number)
             if number == 0:
                 first = anyio.current_time()
                 error = self._fault(request) if self._fault else None
@@ -122,13 +122,13 @@ class ScriptedPolicy:
             steps.append((self._token_s() * (after - tokens), after))
         return steps
 
-    async def _wait(self, seconds: float, rest: list[tuple[float, int]]) -> None:
+    async def _wait(self, steps: list[tuple[float, int]], number: int) -> None:
         began = anyio.current_time()
         try:
-            await anyio.sleep(seconds)
+            await anyio.sleep(steps[number][0])
         except anyio.get_cancelled_exc_class():
             if self._ignores_cancel:
-                self._orphans_until.append(began + sum(seconds for seconds, _ in rest))
+                self._orphans_until.append(began + sum(seconds for seconds, _ in steps[number:]))
             raise
 
 

@@ -1,62 +1,36 @@
-"""The adapter file: safetensors with `{module}.lora_A` [rank, in] and `{module}.lora_B` [out, rank] in float16.
-
-The merged weight is W + alpha/rank * B A, in the Hugging Face layout.
-"""
+# pyright: basic, reportMissingImports=false
+"""Writing the adapter of a model in training to a file, and loading one into a model."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from safetensors import safe_open
 from safetensors.torch import save_file
-from torch import Tensor
 
+from obsspec.models.adapter import FORMAT, Adapter
 from obsspec.train.llama import Llama
 from obsspec.values import ConfigError
 
-FORMAT = "obsspec-lora-1"
 
-
-@dataclass(frozen=True, slots=True)
-class Adapter:
-    tensors: dict[str, Tensor]
-    rank: int
-    alpha: float
-
-
-def adapter_of(model: Llama) -> Adapter:
-    tensors = {name: t for group in model.groups() for name, t in group.tensors().items()}
-    return Adapter(tensors, model.rank, model.alpha)
-
-
-def save_adapter(adapter: Adapter, path: Path) -> None:
-    """Write the file in one step: a reader sees the old one or the new one."""
-    half = {name: t.to(torch.float16).contiguous() for name, t in adapter.tensors.items()}
-    metadata = {"format": FORMAT, "alpha": str(adapter.alpha), "rank": str(adapter.rank)}
+def save_adapter(model: Llama, path: Path) -> None:
+    """Write the factors in float16, in one step: a reader sees the old file or the new one."""
+    factors = {name: t.to(torch.float16) for group in model.groups() for name, t in group.tensors().items()}
     part = path.with_suffix(".part")
-    save_file(half, part, metadata)
+    save_file(factors, part, {"format": FORMAT, "alpha": str(model.alpha), "rank": str(model.rank)})
+    part.chmod(0o644)
     part.replace(path)
 
 
-def load_adapter(path: Path) -> Adapter:
-    """Raises `ConfigError` for a file that is missing or of another format."""
-    try:
-        with safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            tensors = {name: file.get_tensor(name).float() for name in file.keys()}  # noqa: SIM118
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} is not a readable adapter ({error}): give another file") from None
-    if metadata.get("format") != FORMAT:
-        raise ConfigError(f"{path} has adapter format {metadata.get('format')}, supported is {FORMAT}")
-    return Adapter(tensors, int(metadata["rank"]), float(metadata["alpha"]))
+def rank_of(adapter: Adapter) -> int:
+    return next(t.shape[0] for name, t in adapter.tensors.items() if name.endswith(".lora_A"))
 
 
 def apply_adapter(model: Llama, adapter: Adapter) -> None:
-    """Load the factors and fold them in. Raises `ConfigError` when the adapter has another rank or alpha."""
-    if (adapter.rank, adapter.alpha) != (model.rank, model.alpha):
-        raise ConfigError(f"adapter has rank {adapter.rank}, alpha {adapter.alpha}: build the model with these")
+    """Load the factors and fold them in. Raises `ConfigError` when the model was built for other adapters."""
+    if rank_of(adapter) != model.rank or adapter.scale != model.alpha / model.rank:
+        raise ConfigError(f"the adapter has rank {rank_of(adapter)}, scale {adapter.scale}: build the model for it")
+    factors = {name: torch.tensor(values) for name, values in adapter.tensors.items()}
     for group in model.groups():
-        group.load(adapter.tensors)
+        group.load(factors)
     model.merge()

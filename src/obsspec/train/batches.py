@@ -1,3 +1,4 @@
+# pyright: basic, reportMissingImports=false
 """Which sessions come in which order, packed into batches: a function of the seed and of how far training is."""
 
 from __future__ import annotations

@@ -102,9 +102,7 @@ def model(
         Type of the matrix products; auto is bfloat16 where the CPU multiplies it fast, else float32.
     """
     run = _import_run()
-    options = run.Options(
-        sessions, out, held_out, rank=rank, alpha=alpha, threads=threads, precision=precision
-    )
+    options = run.Options(sessions, out, held_out, rank=rank, alpha=alpha, threads=threads, precision=precision)
     settings = run.Settings(
         minutes=minutes,
         learning_rate=learning_rate,

@@ -1,3 +1,4 @@
+# pyright: basic, reportMissingImports=false
 """Teacher-forced measurement: would greedy decoding reproduce what was recorded, given the true history?"""
 
 from __future__ import annotations

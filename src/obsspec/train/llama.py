@@ -1,3 +1,4 @@
+# pyright: basic, reportMissingImports=false
 """A Llama in plain torch for training adapters: sessions packed without padding, matrix products in bfloat16.
 
 One row per token: activations are [tokens, width], several sessions one after the other, and attention runs within
@@ -7,27 +8,17 @@ each session. Weights come from the base model's GGUF file in the Hugging Face l
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import gguf
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional
 
 from obsspec.models.gguf_metadata import read_metadata
+from obsspec.models.weights import GgufWeights
+from obsspec.train import kernels
 from obsspec.train.lora import LoraGroup
-
-_GGUF_NAMES = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,123 +48,146 @@ class Shape:
         )
 
 
-class GgufWeights:
-    """The tensors of a GGUF file, dequantised to float32, queries and keys in the Hugging Face row order."""
-
-    def __init__(self, path: Path, shape: Shape) -> None:
-        self._tensors: dict[str, Any] = {t.name: t for t in gguf.GGUFReader(path).tensors}
-        self._shape = shape
-
-    def plain(self, name: str) -> Tensor:
-        tensor = self._tensors[name]
-        values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
-        return torch.from_numpy(np.array(values, dtype=np.float32))
-
-    def linear(self, layer: int, module: str) -> Tensor:
-        weight = self.plain(f"blk.{layer}.{_GGUF_NAMES[module]}.weight")
-        heads = {"self_attn.q_proj": self._shape.heads, "self_attn.k_proj": self._shape.kv_heads}.get(module)
-        return weight if heads is None else _unpermute(weight, heads)
-
-
-def _unpermute(weight: Tensor, heads: int) -> Tensor:
-    """llama.cpp interleaves the two halves of each head's rotary pairs; this undoes it."""
-    rows, width = weight.shape
-    return weight.view(heads, rows // heads // 2, 2, width).transpose(1, 2).reshape(rows, width).contiguous()
-
-
-class _RmsNorm(torch.autograd.Function):
-    """x / rms(x) * weight, with a frozen weight; float32 in, `dtype` out."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, epsilon: float, dtype: torch.dtype) -> Tensor:
-        scale = x.square().mean(-1, keepdim=True).add_(epsilon).rsqrt_()
-        ctx.save_for_backward(x, scale, weight)
-        return (x * scale).mul_(weight).to(dtype)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
-        x, scale, weight = ctx.saved_tensors
-        grad = grads[0].float().mul_(weight)
-        inner = (grad * x).mean(-1, keepdim=True).mul_(scale.pow(3))
-        return grad.mul_(scale).addcmul_(x, inner, value=-1), None, None, None
-
-
-class _SwiGlu(torch.autograd.Function):
-    """silu(gate) * up of one [tokens, 2 * width] matrix."""
-
-    @staticmethod
-    def forward(ctx: Any, both: Tensor) -> Tensor:
-        ctx.save_for_backward(both)
-        gate, up = both.chunk(2, -1)
-        return functional.silu(gate).mul_(up)
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        (both,) = ctx.saved_tensors
-        gate, up = both.chunk(2, -1)
-        out = torch.empty_like(both)
-        to_gate, to_up = out.chunk(2, -1)
-        torch.mul(grads[0], functional.silu(gate), out=to_up)
-        to_gate.copy_(torch.ops.aten.silu_backward(grads[0] * up, gate))
-        return out
-
-
 @dataclass(frozen=True, slots=True)
 class Packing:
     """Where the sessions of a packed batch lie, and the rotary factors of every row."""
 
     lengths: tuple[int, ...]
-    cos: Tensor  # [tokens, 1, head]
+    cos: Tensor  # [tokens, 1, head / 2]
     sin: Tensor
+
+    @staticmethod
+    def of(lengths: tuple[int, ...], shape: Shape) -> Packing:
+        position = torch.cat([torch.arange(n) for n in lengths]).float()
+        half = shape.head // 2
+        angle = torch.outer(position, shape.rope_base ** (-torch.arange(half).float() / half)).unsqueeze(1)
+        return Packing(lengths, angle.cos(), angle.sin())
+
+    def slices(self) -> list[slice]:
+        ends = list(accumulate(self.lengths))
+        return [slice(end - n, end) for end, n in zip(ends, self.lengths, strict=True)]
+
+
+class _AddNorm(torch.autograd.Function):
+    """(x + update, RMS norm of that), with a frozen weight: residual stream in float32, the rest in `update`'s type."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, update: Tensor, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor]:
+        total, normed, scale = kernels.add_norm(x, update, weight, epsilon)
+        ctx.save_for_backward(total, scale, weight)
+        return total, normed
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None, None]:
+        total, scale, weight = ctx.saved_tensors
+        to_x, to_update = kernels.add_norm_back(grads[0], grads[1], total, scale, weight)
+        return to_x, to_update, None, None
+
+
+class _SwiGlu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, both: Tensor) -> Tensor:
+        ctx.save_for_backward(both)
+        return kernels.swiglu(both)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return kernels.swiglu_back(ctx.saved_tensors[0], grads[0])
+
+
+class _Attend(torch.autograd.Function):
+    """Causal attention within each session: [tokens, (heads + 2 kv_heads) * head] to [tokens, heads * head].
+
+    Spelled out: at the few hundred tokens of a session it is several times faster than the backward pass of
+    torch's fused kernel.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, qkv: Tensor, packing: Packing, shape: Shape) -> Tensor:
+        heads = _by_head(qkv, packing, shape)
+        out = heads.new_empty(shape.heads, len(qkv), shape.head)
+        shares: list[Tensor] = []
+        for rows in packing.slices():
+            q, k, v = _session(heads, rows, shape)
+            scores = torch.bmm(q, k.transpose(1, 2)).view(shape.heads, k.shape[1], k.shape[1])
+            share = kernels.causal_softmax(scores, shape.head**-0.5)
+            out[:, rows] = torch.bmm(share.view(shape.kv_heads, -1, k.shape[1]), v).view(shape.heads, -1, shape.head)
+            shares.append(share)
+        ctx.save_for_backward(heads, *shares)
+        ctx.packing, ctx.shape = packing, shape
+        return out.transpose(0, 1).reshape(len(qkv), -1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        heads, *shares = ctx.saved_tensors
+        packing, shape = ctx.packing, ctx.shape
+        to_out = grads[0].view(len(grads[0]), shape.heads, shape.head).transpose(0, 1)
+        to_heads = torch.empty_like(heads)
+        to_q, to_k, to_v = to_heads.split((shape.heads, shape.kv_heads, shape.kv_heads))
+        for rows, share in zip(packing.slices(), shares, strict=True):
+            q, k, v = _session(heads, rows, shape)
+            grad = to_out[:, rows].reshape(q.shape)
+            flat = share.view(shape.kv_heads, -1, k.shape[1])
+            to_v[:, rows] = torch.bmm(flat.transpose(1, 2), grad)
+            to_share = torch.bmm(grad, v.transpose(1, 2)).view(share.shape)
+            to_scores = kernels.softmax_back(share, to_share, shape.head**-0.5).view(flat.shape)
+            to_q[:, rows] = torch.bmm(to_scores, k).view(shape.heads, -1, shape.head)
+            to_k[:, rows] = torch.bmm(to_scores.transpose(1, 2), q)
+        return _by_token(to_heads, packing, shape), None, None
+
+
+def _by_head(qkv: Tensor, packing: Packing, shape: Shape) -> Tensor:
+    """[heads + 2 kv_heads, tokens, head], queries and keys rotated."""
+    parts = qkv.view(len(qkv), -1, shape.head)
+    turning = shape.heads + shape.kv_heads
+    out = qkv.new_empty(parts.shape[1], len(qkv), shape.head)
+    out[:turning] = kernels.rotate(parts[:, :turning], packing.cos, packing.sin).transpose(0, 1)
+    out[turning:] = parts[:, turning:].transpose(0, 1)
+    return out
+
+
+def _by_token(heads: Tensor, packing: Packing, shape: Shape) -> Tensor:
+    """The gradient of `_by_head`."""
+    turning = shape.heads + shape.kv_heads
+    parts = heads.transpose(0, 1).contiguous()
+    parts[:, :turning] = kernels.rotate(parts[:, :turning], packing.cos, -packing.sin)
+    return parts.view(len(parts), -1)
+
+
+def _session(heads: Tensor, rows: slice, shape: Shape) -> tuple[Tensor, Tensor, Tensor]:
+    """Queries [kv_heads, group * n, head], keys and values [kv_heads, n, head] of one session."""
+    q, k, v = heads[:, rows].split((shape.heads, shape.kv_heads, shape.kv_heads))
+    return q.reshape(shape.kv_heads, -1, shape.head), k, v
+
+
+def _tensor(weights: GgufWeights, name: str) -> Tensor:
+    return torch.tensor(weights[name])
 
 
 class Layer(nn.Module):
     def __init__(self, number: int, weights: GgufWeights, shape: Shape, rank: int, scale: float) -> None:
         super().__init__()
         self.shape = shape
-        self.attention_norm = nn.Buffer(weights.plain(f"blk.{number}.attn_norm.weight"))
-        self.mlp_norm = nn.Buffer(weights.plain(f"blk.{number}.ffn_norm.weight"))
+        prefix = f"model.layers.{number}."
+        self.attention_norm = nn.Buffer(_tensor(weights, f"{prefix}input_layernorm.weight"))
+        self.mlp_norm = nn.Buffer(_tensor(weights, f"{prefix}post_attention_layernorm.weight"))
 
         def group(*modules: str) -> LoraGroup:
-            parts = {f"model.layers.{number}.{m}": weights.linear(number, m) for m in modules}
-            return LoraGroup(parts, rank, scale)
+            names = [prefix + module for module in modules]
+            return LoraGroup({name: _tensor(weights, f"{name}.weight") for name in names}, rank, scale)
 
         self.qkv = group("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
         self.out = group("self_attn.o_proj")
         self.gate_up = group("mlp.gate_proj", "mlp.up_proj")
         self.down = group("mlp.down_proj")
 
-    def forward(self, x: Tensor, packing: Packing) -> Tensor:
-        dtype, epsilon = self.qkv.dtype, self.shape.epsilon
-        x = x + self.out(self._attend(self.qkv(_RmsNorm.apply(x, self.attention_norm, epsilon, dtype)), packing))
-        hidden = self.gate_up(_RmsNorm.apply(x, self.mlp_norm, epsilon, dtype))
-        return x + self.down(_SwiGlu.apply(hidden))
-
-    def _attend(self, qkv: Tensor, packing: Packing) -> Tensor:
-        s = self.shape
-        rotated, value = qkv.view(len(qkv), -1, s.head).split((s.heads + s.kv_heads, s.kv_heads), 1)
-        query, key = _rotate(rotated, packing).split((s.heads, s.kv_heads), 1)
-        outs: list[Tensor] = []
-        pieces = (t.transpose(0, 1).split(packing.lengths, 1) for t in (query, key, value))
-        for q, k, v in zip(*pieces, strict=True):
-            outs.append(_causal_attention(q, k, v).transpose(0, 1).reshape(q.shape[1], s.width))
-        return torch.cat(outs)
-
-
-def _causal_attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """[heads, n, head] queries on [kv_heads, n, head] keys. Spelled out: several times faster than the fused
-    kernel's backward pass in bfloat16 at the few hundred tokens of a session."""
-    (heads, n, head), kv_heads = query.shape, len(key)
-    grouped = query.reshape(kv_heads, heads // kv_heads * n, head)
-    scores = torch.bmm(grouped, key.transpose(1, 2)).float().mul_(head**-0.5).view(heads, n, n)
-    ahead = torch.ones(n, n, dtype=torch.bool).triu_(1)
-    share = scores.masked_fill_(ahead, -torch.inf).softmax(-1).to(value.dtype)
-    return torch.bmm(share.view(kv_heads, -1, n), value).view(heads, n, head)
-
-
-def _rotate(x: Tensor, packing: Packing) -> Tensor:
-    low, high = x.chunk(2, -1)
-    return x * packing.cos + torch.cat((-high, low), -1) * packing.sin
+    def forward(self, x: Tensor, update: Tensor, packing: Packing) -> tuple[Tensor, Tensor]:
+        """The residual stream and what is still to be added to it, before and after."""
+        epsilon = self.shape.epsilon
+        x, normed = _AddNorm.apply(x, update, self.attention_norm, epsilon)
+        update = self.out(_Attend.apply(self.qkv(normed), packing, self.shape))
+        x, normed = _AddNorm.apply(x, update, self.mlp_norm, epsilon)
+        return x, self.down(_SwiGlu.apply(self.gate_up(normed)))
 
 
 class Llama(nn.Module):
@@ -183,14 +197,12 @@ class Llama(nn.Module):
         super().__init__()
         self.rank, self.alpha = rank, alpha
         self.shape = Shape.read(path)
-        weights = GgufWeights(path, self.shape)
+        weights = GgufWeights(path)
         self.dtype = dtype
-        self.embedding = nn.Buffer(weights.plain("token_embd.weight"))
+        self.embedding = nn.Buffer(_tensor(weights, "model.embed_tokens.weight"))
         self.unembedding = nn.Buffer(self.embedding.to(dtype))
-        self.norm = nn.Buffer(weights.plain("output_norm.weight"))
-        self.layers = nn.ModuleList(
-            Layer(i, weights, self.shape, rank, alpha / rank) for i in range(self.shape.layers)
-        )
+        self.norm = nn.Buffer(_tensor(weights, "model.norm.weight"))
+        self.layers = nn.ModuleList(Layer(i, weights, self.shape, rank, alpha / rank) for i in range(self.shape.layers))
         for group in self.groups():
             group.use(dtype)
         self.merge()
@@ -206,14 +218,8 @@ class Llama(nn.Module):
     def forward(self, ids: Tensor, lengths: tuple[int, ...]) -> Tensor:
         """Final hidden states [tokens, width] of sessions of these lengths, concatenated in `ids` [tokens]."""
         x = self.embedding[ids]
-        packing = self._packing(lengths)
+        update = torch.zeros_like(x, dtype=self.dtype)
+        packing = Packing.of(lengths, self.shape)
         for layer in self.layers:
-            x = layer(x, packing)
-        return _RmsNorm.apply(x, self.norm, self.shape.epsilon, self.dtype)
-
-    def _packing(self, lengths: tuple[int, ...]) -> Packing:
-        position = torch.cat([torch.arange(n) for n in lengths]).float()
-        half = self.shape.head // 2
-        frequency = self.shape.rope_base ** (-torch.arange(half).float() / half)
-        angle = torch.outer(position, frequency).repeat(1, 2).unsqueeze(1)
-        return Packing(lengths, angle.cos().to(self.dtype), angle.sin().to(self.dtype))
+            x, update = layer(x, update, packing)
+        return _AddNorm.apply(x, update, self.norm, self.shape.epsilon)[1]

@@ -1,4 +1,5 @@
-"""Low-rank adapters on fused linear layers, and the adapter file.
+# pyright: basic, reportMissingImports=false
+"""Low-rank adapters on fused linear layers.
 
 The working weight is W + alpha/rank * B A, folded in float32 and rounded once: training sees the very weights that a
 merged model has, and the forward pass is one matrix product. Only the gradients know of A and B.
@@ -7,6 +8,7 @@ merged model has, and the forward pass is one matrix product. Only the gradients
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -17,68 +19,77 @@ class _Folded(torch.autograd.Function):
     """x W' with gradients for x and for the factors whose product is already inside W'."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, a: Tensor, weight: Tensor, scale: float, *bs: Tensor) -> Tensor:
-        ctx.save_for_backward(x, a, weight, *bs)
-        ctx.scale = scale
-        return torch.mm(x, weight.t())
+    def forward(ctx: Any, x: Tensor, a: Tensor, b: Tensor, group: LoraGroup) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.group = group
+        return torch.mm(x, group.weight.t())
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        x, a, weight, *bs = ctx.saved_tensors
-        grad = grads[0].to(x.dtype)
-        low = torch.mm(x, a.to(x.dtype).t()).split(bs[0].shape[1], 1)
-        parts = grad.split([len(b) for b in bs], 1)
-        grad_bs = [torch.mm(g.t(), u).float().mul_(ctx.scale) for g, u in zip(parts, low, strict=True)]
-        back = torch.cat([torch.mm(g, b.to(x.dtype)) for g, b in zip(parts, bs, strict=True)], 1)
-        grad_a = torch.mm(back.t(), x).float().mul_(ctx.scale)
-        grad_x = torch.mm(grad, weight) if ctx.needs_input_grad[0] else None
-        return (grad_x, grad_a, None, None, *grad_bs)
+        (x,) = ctx.saved_tensors
+        (grad,), group = grads, ctx.group
+        to_a = torch.mm(torch.mm(grad, group.wide_b).t(), x).float()
+        to_b = torch.mm(torch.mm(x, group.scaled_a.t()).t(), grad).float()
+        to_x = torch.mm(grad, group.weight) if ctx.needs_input_grad[0] else None
+        return to_x, to_a, torch.cat(group.blocks(to_b), 1), None
 
 
 class LoraGroup(nn.Module):
-    """Linear layers that read the same input, as one matrix: rows of all parts stacked, one adapter for each part."""
+    """Linear layers that read the same input, as one matrix: the rows of all parts, one adapter for each part.
+
+    `a` [parts * rank, in] holds the parts' A one below the other, `b` [rank, sum of outs] their transposed B
+    side by side. The working copies hold until the next `merge`.
+    """
 
     base: Tensor  # [sum of outs, in], float32, frozen
     weight: Tensor  # the same with the adapters folded in, in the working type
+    scaled_a: Tensor  # scale * a, in the working type
+    wide_b: Tensor  # [sum of outs, parts * rank]: scale * B of every part, block by block, in the working type
 
     def __init__(self, parts: Mapping[str, Tensor], rank: int, scale: float) -> None:
         super().__init__()
         self.names = tuple(parts)
         self.rank, self.scale = rank, scale
+        ends = list(accumulate(len(w) for w in parts.values()))
+        self._rows = [slice(end - len(w), end) for end, w in zip(ends, parts.values(), strict=True)]
         width = next(iter(parts.values())).shape[1]
         self.register_buffer("base", torch.cat(list(parts.values())), persistent=False)
         self.a = nn.Parameter(torch.empty(rank * len(parts), width).uniform_(-1, 1).mul_(width**-0.5))
-        self.bs = nn.ParameterList(torch.zeros(len(w), rank) for w in parts.values())
-        self.dtype = torch.float32
+        self.b = nn.Parameter(torch.zeros(rank, ends[-1]))
 
     def use(self, dtype: torch.dtype) -> None:
         """Compute in this type from now on; call `merge` before the next pass."""
-        self.dtype = dtype
-        self.register_buffer("weight", self.base.to(dtype), persistent=False)
+        rows, low = len(self.base), len(self.a)
+        self.register_buffer("weight", torch.empty_like(self.base, dtype=dtype), persistent=False)
+        self.register_buffer("scaled_a", torch.empty_like(self.a, dtype=dtype), persistent=False)
+        self.register_buffer("wide_b", torch.zeros(rows, low, dtype=dtype), persistent=False)
 
     @torch.no_grad()
     def merge(self) -> None:
-        row = 0
-        for number, b in enumerate(self.bs):
-            a = self.a[number * self.rank : (number + 1) * self.rank]
-            rows = slice(row, row + len(b))
-            self.weight[rows] = torch.addmm(self.base[rows], b, a, alpha=self.scale)
-            row += len(b)
+        self.scaled_a.copy_(self.a * self.scale)
+        for rows, a, block in zip(self._rows, self.a.split(self.rank), self.blocks(self.wide_b.t()), strict=True):
+            b = self.b[:, rows]
+            self.weight[rows] = torch.addmm(self.base[rows], b.t(), a, alpha=self.scale)
+            block.copy_(b * self.scale)
+
+    def blocks(self, wide: Tensor) -> list[Tensor]:
+        """The diagonal blocks [rank, out] of a [parts * rank, sum of outs] matrix."""
+        return [part[:, rows] for part, rows in zip(wide.split(self.rank), self._rows, strict=True)]
 
     def forward(self, x: Tensor) -> Tensor:
-        return _Folded.apply(x, self.a, self.weight, self.scale, *self.bs)
+        return _Folded.apply(x, self.a, self.b, self)
 
+    @torch.no_grad()
     def tensors(self) -> dict[str, Tensor]:
         """`{module}.lora_A` [rank, in] and `{module}.lora_B` [out, rank] of every part."""
-        factors = zip(self.names, self.a.detach().split(self.rank), self.bs, strict=True)
-        return {
-            key: t
-            for name, a, b in factors
-            for key, t in ((f"{name}.lora_A", a), (f"{name}.lora_B", b.detach()))
-        }
+        out: dict[str, Tensor] = {}
+        for name, rows, a in zip(self.names, self._rows, self.a.split(self.rank), strict=True):
+            out[f"{name}.lora_A"] = a.clone()
+            out[f"{name}.lora_B"] = self.b[:, rows].t().contiguous()
+        return out
 
     @torch.no_grad()
     def load(self, tensors: Mapping[str, Tensor]) -> None:
-        for name, a, b in zip(self.names, self.a.split(self.rank), self.bs, strict=True):
+        for name, rows, a in zip(self.names, self._rows, self.a.split(self.rank), strict=True):
             a.copy_(tensors[f"{name}.lora_A"])
-            b.copy_(tensors[f"{name}.lora_B"])
+            self.b[:, rows] = tensors[f"{name}.lora_B"].t()

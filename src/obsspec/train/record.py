@@ -60,9 +60,7 @@ async def record_sessions(
 
     A session is written whole or, when this is cancelled or killed, not at all; the next call goes on from there.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    _drop_cut_line(path)
-    done = {(s.task_id, s.agent) for s in load_sessions(path)} if path.exists() else set[tuple[str, str]]()
+    done = _recorded(path)
     todo = (p for p in islice(plans(split, seed), wanted) if (p.task.id, p.manner) not in done)
     with path.open("a", encoding="utf-8") as file:
         recorder = _Recorder(file, Progress(len(done), 0, wanted), report)
@@ -94,10 +92,11 @@ class _Recorder:
         self._report(self.progress)
 
 
-def _drop_cut_line(path: Path) -> None:
-    """A killed recorder may leave half a line at the end."""
+def _recorded(path: Path) -> set[tuple[str, str]]:
+    """What the file holds already. A killed recorder may have left half a line at its end, which goes."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        return
+        return set()
     with path.open("rb+") as file:
-        whole = file.read().rfind(b"\n") + 1
-        file.truncate(whole)
+        file.truncate(file.read().rfind(b"\n") + 1)
+    return {(session.task_id, session.agent) for session in load_sessions(path)}

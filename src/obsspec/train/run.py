@@ -1,19 +1,23 @@
+# pyright: basic, reportMissingImports=false
 """Training and measuring from files: what the command line calls."""
 
 from __future__ import annotations
 
+import ctypes
+import platform
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from obsspec.models.adapter import read_adapter
 from obsspec.models.base import base_model_path
 from obsspec.models.tokenizer import load_vocabulary
 from obsspec.render.terminal import TerminalRenderer
-from obsspec.train.adapter import apply_adapter, load_adapter
+from obsspec.train.adapter import apply_adapter, rank_of
 from obsspec.train.batches import Source
 from obsspec.train.encode import Example
 from obsspec.train.evaluate import Score, evaluate
@@ -24,6 +28,7 @@ from obsspec.values import ConfigError
 
 MAX_TOKENS = 1024  # longer sessions are left out
 HELD_OUT = 150
+_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +44,7 @@ class Options:
 
 def train(options: Options, settings: Settings, report: Callable[[str], None]) -> None:
     """Train, or go on training, until the time is up or the process is told to stop (SIGINT, SIGTERM)."""
+    _keep_memory()
     torch.set_num_threads(options.threads)
     torch.manual_seed(settings.seed)
     dtype = working_type(options.precision)
@@ -54,13 +60,15 @@ def train(options: Options, settings: Settings, report: Callable[[str], None]) -
     )
     with _asked_to_stop() as stop:
         trainer.run(stop)
-    report(f"adapter in {options.out}")
+    done = trainer.state.trained_s >= settings.minutes * 60
+    report(f"finished, adapter in {options.out}" if done else "stopped, the same command goes on from here")
 
 
 def measure(sessions: Path, adapter: Path, limit: int, threads: int, precision: Precision) -> Score:
     torch.set_num_threads(threads)
-    loaded = load_adapter(adapter)
-    model = Llama(base_model_path(), rank=loaded.rank, alpha=loaded.alpha, dtype=working_type(precision))
+    loaded = read_adapter(adapter)
+    rank = rank_of(loaded)
+    model = Llama(base_model_path(), rank=rank, alpha=loaded.scale * rank, dtype=working_type(precision))
     apply_adapter(model, loaded)
     return evaluate(model, _examples(sessions, limit))
 
@@ -70,6 +78,15 @@ def working_type(precision: Precision) -> torch.dtype:
         fast = torch.cpu._is_amx_tile_supported()  # pyright: ignore[reportPrivateUsage]
         return torch.bfloat16 if fast else torch.float32
     return torch.bfloat16 if precision is Precision.BFLOAT16 else torch.float32
+
+
+def _keep_memory() -> None:
+    """Freed activations stay in the process for the next step: handing fresh pages out again costs more than the
+    matrix products that fill them. Only glibc can be told so."""
+    if platform.libc_ver()[0] == "glibc":
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_MAX, 0)
+        libc.mallopt(_M_TRIM_THRESHOLD, -1)
 
 
 def _source(path: Path) -> Source:
@@ -83,7 +100,7 @@ def _examples(path: Path, limit: int) -> list[Example]:
 
 
 @contextmanager
-def _asked_to_stop() -> Iterator[Callable[[], bool]]:
+def _asked_to_stop() -> Generator[Callable[[], bool]]:
     """Inside, SIGINT and SIGTERM set a flag; the handlers of before come back at the end."""
     asked: list[int] = []
     signals = (signal.SIGINT, signal.SIGTERM)

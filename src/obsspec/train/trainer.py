@@ -1,3 +1,4 @@
+# pyright: basic, reportMissingImports=false
 """The training loop: within a time budget, interruptible at every step, resumable from its last checkpoint."""
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from obsspec.train.adapter import adapter_of, save_adapter
+from obsspec.train.adapter import save_adapter
 from obsspec.train.batches import Batch, Position, Source, collate, pack
 from obsspec.train.encode import Example
 from obsspec.train.evaluate import Score, evaluate
@@ -149,12 +150,11 @@ class Trainer:
 
     def _save(self) -> None:
         self.state.saved_s = self.state.trained_s
-        adapter = adapter_of(self._model)
-        save_adapter(adapter, self._folder / ADAPTER)
+        save_adapter(self._model, self._folder / ADAPTER)
         saved: dict[str, Any] = {
             "settings": asdict(self._settings),
             "state": asdict(self.state),
-            "factors": adapter.tensors,
+            "factors": {n: t for group in self._model.groups() for n, t in group.tensors().items()},
             "optimizer": self._optimizer.state_dict(),
         }
         part = self._folder / f"{CHECKPOINT}.part"
@@ -164,7 +164,7 @@ class Trainer:
     def _resume(self) -> None:
         saved = torch.load(self._folder / CHECKPOINT, weights_only=True)
         values = saved["state"]
-        self.state = State(**{**values, "position": Position(**values["position"])})
+        self.state = State(Position(**values.pop("position")), **values)
         for group in self._model.groups():
             group.load(saved["factors"])
         self._model.merge()

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import anyio
+
 from obsspec.models.merge import ServedModel
 from obsspec.policy.llama_server import EngineSettings, LlamaServer, open_llama_server
 from obsspec.policy.sampled import Sampled
@@ -17,6 +19,7 @@ from obsspec.protocols import OnTokens
 from obsspec.values import Completion, EngineError, Priority, Sampling, Tokens
 
 _ENGINE = "llama-server"
+_DEATH_S = 0.05  # a dying process closes its connections a little before it can be seen to have ended
 _NO_RANDOM_SEED = 2**32 - 1  # this seed would make llama-server choose one
 
 
@@ -70,6 +73,7 @@ class LlamaPolicy:
                 with engine_errors(_ENGINE):
                     ended = await self._stream(_request(prompt, sampling, lease.slot), sampled, lease, prompt)
             except EngineError as error:
+                await anyio.sleep(_DEATH_S)
                 if (failure := self._server.failure()) is not None:
                     raise EngineError(failure, retryable=False) from error
                 raise

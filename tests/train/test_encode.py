@@ -36,7 +36,7 @@ def test_the_ids_are_those_of_a_rollout() -> None:
     assert encode(session(), RENDERER).ids == prompt + RENDERER.answer("done")
 
 
-def test_actions_are_commands_and_answer_with_their_control_tokens() -> None:
+def test_actions_are_all_that_a_policy_samples() -> None:
     assert texts(encode(session(), RENDERER), Role.ACTION) == [
         "$touch a<|im_end|>",
         "$cat b<|im_end|>",

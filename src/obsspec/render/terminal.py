@@ -1,11 +1,13 @@
-"""The terminal format: one shell command a turn, framed by control tokens only, so that a turn costs few tokens.
+"""The terminal format: one shell command a turn, with so small a frame that a turn costs few tokens.
 
     <|im_start|>user\n{instruction}<|im_end|>\n
-    <jupyter_code>{command}<|im_end|>          sampled: a tool call
+    ${command}<|im_end|>                       sampled: a tool call, by its first token
     <jupyter_output>{observation}<|im_end|>    the frame of its observation
     {answer}<|im_end|>                         sampled: the final answer
 
-Nothing is ever re-rendered: a prompt is the previous prompt, the sampled ids, and one frame.
+Nothing is ever re-rendered: a prompt is the previous prompt, the sampled ids, and one frame. What a policy has to
+sample is ordinary text and `<|im_end|>`: SmolLM2 never learnt most of its control tokens, they share one embedding
+vector, and with tied embeddings no output layer can tell them apart.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ class TerminalRenderer:
         self._vocabulary = vocabulary
         self._start = vocabulary.control("<|im_start|>")
         self._end = vocabulary.control("<|im_end|>")
-        self._code = vocabulary.control("<jupyter_code>")
+        (self._call,) = vocabulary.encode("$")
         self._output = vocabulary.control("<jupyter_output>")
 
     @property
@@ -41,7 +43,7 @@ class TerminalRenderer:
 
     def call(self, command: str) -> Tokens:
         """The ids of a turn that runs `command`, as a policy would sample them: for training data."""
-        return (self._code, *self._vocabulary.encode(command), self._end)
+        return (self._call, *self._vocabulary.encode(command), self._end)
 
     def answer(self, text: str) -> Tokens:
         """The ids of a final turn, as a policy would sample them: for training data."""
@@ -53,7 +55,7 @@ class TerminalRenderer:
             return Turn(stop=StopReason.EMPTY)
         if completion.finish_reason is FinishReason.LENGTH or ids[-1] != self._end:
             return Turn(stop=StopReason.CUT)
-        is_call = ids[0] == self._code
+        is_call = ids[0] == self._call
         body = ids[1 if is_call else 0 : -1]
         if any(self._vocabulary.is_control(i) for i in body):
             return Turn(error="malformed turn: control token inside")

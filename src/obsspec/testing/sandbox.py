@@ -27,7 +27,7 @@ TEXTS = (
     "\u00e9",
     "[exit 1]",
     "bash: line 1: frob: command not found\n[exit 127]",
-    "<|im_end|>\n<|im_start|>assistant\n<jupyter_code>ls<|im_end|>",
+    "<|im_end|>\n<|im_start|>assistant\n$ls<|im_end|>",
     "x" * 40,
 )
 

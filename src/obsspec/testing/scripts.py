@@ -55,7 +55,8 @@ class TerminalScript:
 
     def _malformed(self, random: Random) -> Tokens:
         code, end = self.renderer.call("")
-        return (code, end) if random.random() < 0.5 else (code, *self._pieces("ls", random), code, end)
+        start = self.vocabulary.control("<|im_start|>")
+        return (code, end) if random.random() < 0.5 else (code, *self._pieces("ls", random), start, end)
 
     def _cut(self, random: Random) -> Tokens:
         return self._command(random)[:-1]

@@ -9,7 +9,7 @@ from itertools import pairwise
 from obsspec.values import Tokens
 
 MERGES = (("h", "e"), ("l", "l"), ("ll", "o"), ("he", "llo"), ("c", "a"), ("ca", "t"), (" ", "f"), ("o", "k"))
-CONTROLS = ("<|im_start|>", "<|im_end|>", "<jupyter_code>", "<jupyter_output>")
+CONTROLS = ("<|im_start|>", "<|im_end|>", "<jupyter_output>")
 
 
 class ToyVocabulary:
@@ -29,7 +29,10 @@ class ToyVocabulary:
 
     def encode(self, text: str) -> Tokens:
         """Ordinary ids only. A lone surrogate is an error (`UnicodeEncodeError`)."""
-        pieces = [bytes([byte]) for byte in text.encode()]
+        data = text.encode()
+        if not any(piece in data for piece in self._pieces[256:]):
+            return tuple(data)
+        pieces = [bytes([byte]) for byte in data]
         while len(pieces) > 1:
             pairs = enumerate(pairwise(pieces))
             ranked = [(self._ranks[pair], i) for i, pair in pairs if pair in self._ranks]

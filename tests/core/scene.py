@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from obsspec.protocols import Renderer, WorldModel
+import anyio
+
+from obsspec.protocols import Emit, Renderer, WorldModel
 from obsspec.rollout.loop import run_loop
 from obsspec.rollout.rules import Limits, RolloutRules
 from obsspec.rollout.trajectory import Trajectory
@@ -19,7 +21,7 @@ from obsspec.testing.policy import Fault, Spoil
 from obsspec.testing.sandbox import Answer
 from obsspec.testing.scripts import Script, toy_renderer
 from obsspec.testing.world_model import Move, Plan
-from obsspec.values import Observation, Outcome, SandboxError, ToolCall
+from obsspec.values import Context, Observation, Outcome, Prediction, SandboxError, ToolCall
 
 INSTRUCTION = "say hello"
 
@@ -37,6 +39,22 @@ def answer(text: str = "done") -> tuple[int, ...]:
 def says(*texts: str) -> Answer:
     """A sandbox that answers its calls with these texts in order, the last one for ever."""
     return lambda calls: Observation(texts[min(len(calls), len(texts)) - 1])
+
+
+class Candidates:
+    """A world model that emits what a function of the context lists, all at once after a while."""
+
+    def __init__(self, list_them: Callable[[Context], Sequence[str]], after_s: float = 1.0) -> None:
+        self._list_them = list_them
+        self._after_s = after_s
+
+    async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
+        await anyio.sleep(self._after_s)
+        for text in self._list_them(context):
+            emit(Prediction((Observation(text),), "listed", 0.5))
+
+    def learn(self, context: Context, observations: tuple[Observation, ...]) -> None:
+        return None
 
 
 @dataclass(slots=True)

@@ -35,9 +35,9 @@ class ScriptedPolicy:
     """What it samples is a function of (prompt, sampling, weight version) alone; when, of its delays alone.
 
     `first_s` passes before the first token and `token_s` before each further one; `on_tokens` is told every `chunk`
-    tokens. `fault` may name an error for a request, raised after the first delay; `spoil` may bend a result into what
-    broken engines return. `ignores_cancel`: the client's call ends at once, but the engine goes on to the end of the
-    generation, counted in `orphans`. Requests are pinned to `weight_version` when they are sent.
+    tokens. `fault` sees every request when it is sent and may name an error, raised after the first delay; `spoil` may
+    bend a result into what broken engines return. `ignores_cancel`: the client's call ends at once, but the engine goes
+    on to the end of the generation, counted in `orphans`. Requests are pinned to `weight_version` when they are sent.
     """
 
     def __init__(
@@ -97,6 +97,7 @@ class ScriptedPolicy:
 
     async def _run(self, request: Request, on_tokens: OnTokens | None) -> Completion:
         sent = anyio.current_time()
+        error = self._fault(request) if self._fault else None
         completion = sample(self._script, request)
         steps = self._steps(len(completion.token_ids))
         first = sent
@@ -104,7 +105,6 @@ class ScriptedPolicy:
             await self._wait(steps, number)
             if number == 0:
                 first = anyio.current_time()
-                error = self._fault(request) if self._fault else None
                 if error is not None:
                     raise error
             self.tokens += tokens - (steps[number - 1][1] if number else 0)

@@ -32,7 +32,7 @@ def test_an_absurd_frame_is_refused() -> None:
 @given(st.dictionaries(st.text(), st.text()), st.lists(st.binary()), st.one_of(st.none(), st.integers(0, 70_000)))
 def test_descriptions_can_be_read_back(pairs: dict[str, str], values: list[bytes], user: int | None) -> None:
     pairs = {key: value for key, value in pairs.items() if (key + value).isascii()}
-    sent = Rules("/home/user", 1, 2, 3, 4, user)
+    sent = Rules("/home/user", 1, 2, 3, 4, 5, user)
     fields = Fields([*mapping(pairs), *items(values), *rules(sent)])
     assert fields.mapping() == pairs
     assert fields.items() == values

@@ -15,6 +15,7 @@ class Limits:
     processes: processes and threads of the sandbox's user (RLIMIT_NPROC in a user namespace of its own).
     disk_bytes: size of HOME, and again of /tmp (each a tmpfs of this size); /dev/shm and /run have a few MiB.
     file_bytes: largest file (RLIMIT_FSIZE).
+    cpu_s: processor time of each process, so that a busy background job ends (RLIMIT_CPU).
     open_files: of each process (RLIMIT_NOFILE).
     tree_bytes: most that `tree()` reads; more is a `SandboxError`.
     """
@@ -23,5 +24,6 @@ class Limits:
     processes: int = 128
     disk_bytes: int = 64 * MIB
     file_bytes: int = 64 * MIB
+    cpu_s: int = 120
     open_files: int = 256
     tree_bytes: int = 16 * MIB

@@ -78,7 +78,15 @@ class LocalSandboxes:
     def _opening(self, spec: SandboxSpec) -> Frame:
         limits = self._limits
         user = identity.UID if identity.two_users() else None
-        rules = Rules(HOME, limits.memory_bytes, limits.processes, limits.file_bytes, limits.open_files, user)
+        rules = Rules(
+            HOME,
+            limits.memory_bytes,
+            limits.processes,
+            limits.file_bytes,
+            limits.cpu_s,
+            limits.open_files,
+            user,
+        )
         content = [(file.path, file.mode, file.content) for file in spec.files]
         return [
             b"open",

@@ -36,8 +36,9 @@ class Fields:
         return {self.text(): self.text() for _ in range(self.number())}
 
     def rules(self) -> Rules:
-        home, memory, processes, file, opened, user = (self.text() for _ in range(6))
-        return Rules(home, int(memory), int(processes), int(file), int(opened), int(user) if user else None)
+        home, memory, processes, file, cpu, opened, user = (self.text() for _ in range(7))
+        limits = map(int, (memory, processes, file, cpu, opened))
+        return Rules(home, *limits, user=int(user) if user else None)
 
 
 def number(value: float) -> bytes:
@@ -59,5 +60,5 @@ def mapping(values: Mapping[str, str]) -> list[bytes]:
 
 def rules(value: Rules) -> list[bytes]:
     user = "" if value.user is None else str(value.user)
-    numbers = (value.memory_bytes, value.processes, value.file_bytes, value.open_files)
+    numbers = (value.memory_bytes, value.processes, value.file_bytes, value.cpu_s, value.open_files)
     return [text(value.home), *map(number, numbers), text(user)]

@@ -13,12 +13,20 @@ class Rules:
     """What every command runs under. `user` is None where the sandbox has only one user."""
 
     def __init__(
-        self, home: str, memory_bytes: int, processes: int, file_bytes: int, open_files: int, user: int | None
+        self,
+        home: str,
+        memory_bytes: int,
+        processes: int,
+        file_bytes: int,
+        cpu_s: int,
+        open_files: int,
+        user: int | None,
     ) -> None:
         self.home = home
         self.memory_bytes = memory_bytes
         self.processes = processes
         self.file_bytes = file_bytes
+        self.cpu_s = cpu_s
         self.open_files = open_files
         self.user = user
 
@@ -66,6 +74,7 @@ def _limit(rules: Rules) -> None:
     for kind, value in (
         (resource.RLIMIT_AS, rules.memory_bytes),
         (resource.RLIMIT_FSIZE, rules.file_bytes),
+        (resource.RLIMIT_CPU, rules.cpu_s),
         (resource.RLIMIT_NOFILE, rules.open_files),
         (resource.RLIMIT_NPROC, rules.processes),
         (resource.RLIMIT_CORE, 0),

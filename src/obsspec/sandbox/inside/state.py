@@ -3,8 +3,8 @@
 Every command runs in a fresh `bash -c COMMAND`. BASH_ENV makes bash read `START`, which restores the saved state; an
 EXIT trap writes the new state when the command is over. Kept: directory (and `cd -`), variables with their
 attributes, functions, aliases, `shopt` and `set` options, umask, `$?`. Not kept: traps, jobs, redirections of `exec`,
-positional parameters. A command that kills the shell, or puts its own trap on EXIT, keeps the state of before.
-No fork is needed to save, so a full process table loses nothing.
+positional parameters. A directory that has gone is left for HOME. A command that kills the shell, or puts its own
+trap on EXIT, keeps the state of before. No fork is needed to save, so a full process table loses nothing.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ START = RUN + "/start"
 STATE = RUN + "/state"
 SAVE = RUN + "/save"
 NAMES = RUN + "/names"
+SHOPT = RUN + "/shopt"
 NEW = RUN + "/new"
 OPTIONS = RUN + "/options"
 MARK = b"\n# complete\n"
@@ -25,7 +26,10 @@ _START = f"builtin . {STATE} 2>/dev/null\n"
 _SAVE = r"""__obsspec_status=$? __obsspec_flags=$-
 \builtin set +o >|@OPTIONS
 \builtin set +e +x +u +v +k +f +t +o posix
+\builtin shopt -p >|@SHOPT
+\builtin shopt -u nocasematch
 \builtin compgen -v >|@NAMES
+\builtin mapfile -t __obsspec_shopt <@SHOPT
 \builtin mapfile -t __obsspec_all <@NAMES
 \builtin mapfile -t __obsspec_options <@OPTIONS
 __obsspec_kept=()
@@ -39,13 +43,13 @@ for __obsspec_name in "${__obsspec_all[@]}"; do
 done
 {
   \builtin echo '\builtin unset BASH_ENV'
-  \builtin shopt -p
+  \builtin printf '%s\n' "${__obsspec_shopt[@]}"
   \builtin declare -f
   \builtin declare -Fx
   \builtin declare -p "${__obsspec_kept[@]}"
   \builtin umask -p
   if [[ ${OLDPWD+x} ]]; then \builtin printf '\\builtin cd -- %q >/dev/null\n' "$OLDPWD"; fi
-  \builtin printf '\\builtin cd -- %q >/dev/null || \\builtin cd /\n' "$PWD"
+  \builtin printf '\\builtin cd -- %q >/dev/null\n' "$PWD"
   if [[ ! ${OLDPWD+x} ]]; then \builtin echo '\builtin unset OLDPWD'; fi
   \builtin alias -p
   \builtin echo "\\builtin trap '{ \\builtin . @SAVE; } 2>/dev/null' EXIT"
@@ -67,7 +71,7 @@ def initial(environment: dict[str, str]) -> str:
 def install(state: str, user: int | None) -> None:
     """Write the fixed scripts and the first state; `user` may replace them."""
     save = _SAVE
-    for name, path in (("@OPTIONS", OPTIONS), ("@NAMES", NAMES), ("@NEW", NEW), ("@SAVE", SAVE)):
+    for name, path in (("@OPTIONS", OPTIONS), ("@NAMES", NAMES), ("@SHOPT", SHOPT), ("@NEW", NEW), ("@SAVE", SAVE)):
         save = save.replace(name, path)
     for path, text in ((START, _START), (SAVE, save), (STATE, state)):
         with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:

@@ -1,7 +1,8 @@
 """The start-up check that an engine's samples depend on (prompt, sampling, weights) alone.
 
 Lossless speculation is equality token for token only on such an engine. The embedded engine is one in its exact mode,
-and stays one with LoRA adapters loaded into llama-server; in its fast mode it is not.
+not in its fast mode. LoRA adapters that llama-server itself applies are exact alone, from cache and on a sampled
+history, but not in a batch, not even in the exact mode: adapters are therefore merged into the weights.
 """
 
 from __future__ import annotations

@@ -81,9 +81,9 @@ class LlamaPolicy:
 
     async def reset_cache(self) -> None:
         """Makes the engine forget every prefix. Call it while nothing is being generated."""
+        self._table.forget()
         for slot in self._table.slots:
             await self._slot_action(slot.number, "erase", "")
-        self._table.forget()
 
     def _check(self, prompt: Tokens, sampling: Sampling) -> None:
         tokens = f"{len(prompt)} prompt tokens and max_tokens {sampling.max_tokens}"

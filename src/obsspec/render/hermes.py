@@ -68,16 +68,18 @@ class HermesRenderer:
         return Turn(calls=tuple(c for c in calls if not isinstance(c, str)))
 
     def extend(self, prompt: Tokens, completion: Tokens, observations: Sequence[Observation]) -> Tokens:
-        frames = self._opened(prompt, completion)
+        frames = self._opened(completion)
         for observation in observations:
             frames += self._response(observation.text)
-        return (*frames, self._im_end, *self._encode("\n"), self._im_start, *self._encode("assistant\n"))
+        frames += (self._im_end, *self._encode("\n"), self._im_start, *self._encode("assistant\n"))
+        return prompt + frames  # one copy of a prompt that may be long
 
     def open_observation(self, prompt: Tokens, completion: Tokens, done: Sequence[Observation]) -> Tokens:
-        frames = self._opened(prompt, completion)
+        frames = self._opened(completion)
         for observation in done:
             frames += self._response(observation.text)
-        return (*frames, *self._encode("\n"), *self._tag("<tool_response>"), *self._encode("\n"))
+        frames += (*self._encode("\n"), *self._tag("<tool_response>"), *self._encode("\n"))
+        return prompt + frames
 
     def read_observation(self, token_ids: Tokens) -> str | None:
         own = self._tags["</tool_response>"]
@@ -90,9 +92,9 @@ class HermesRenderer:
             text = whole.split("</tool_response>", 1)[0] if whole and "</tool_response>" in whole else None
         return text[:-1] if text is not None and text.endswith("\n") else text
 
-    def _opened(self, prompt: Tokens, completion: Tokens) -> Tokens:
+    def _opened(self, completion: Tokens) -> Tokens:
         # Generation stops on <|im_end|>; the newline the template puts after it is ours to add, once.
-        return (*prompt, *completion, *self._encode("\n"), self._im_start, *self._encode("user"))
+        return (*completion, *self._encode("\n"), self._im_start, *self._encode("user"))
 
     def _response(self, text: str) -> Tokens:
         body = self._encode(f"{text}\n")

@@ -57,7 +57,7 @@ class TerminalRenderer:
             return Turn(stop=StopReason.CUT)
         is_call = ids[0] == self._call
         body = ids[1 if is_call else 0 : -1]
-        if any(self._vocabulary.is_control(i) for i in body):
+        if any(map(self._vocabulary.is_control, body)):
             return Turn(error="malformed turn: control token inside")
         text = self._vocabulary.decode(body)
         if not is_call:
@@ -67,19 +67,23 @@ class TerminalRenderer:
         return Turn(calls=(ToolCall(TOOL_NAME, MappingProxyType({"command": text})),))
 
     def extend(self, prompt: Tokens, completion: Tokens, observations: Sequence[Observation]) -> Tokens:
-        return (*prompt, *completion, *self._frames(observations))
+        added = (*completion, *self._frames(observations))
+        return prompt + added  # one copy of a prompt that may be long
 
     def open_observation(self, prompt: Tokens, completion: Tokens, done: Sequence[Observation]) -> Tokens:
-        return (*prompt, *completion, *self._frames(done), self._output)
+        added = (*completion, *self._frames(done), self._output)
+        return prompt + added
 
     def read_observation(self, token_ids: Tokens) -> str | None:
         if not token_ids or token_ids[-1] != self._end:
             return None
         body = token_ids[:-1]
-        if any(self._vocabulary.is_control(i) for i in body):
+        if any(map(self._vocabulary.is_control, body)):
             return None
         return self._vocabulary.decode(body)
 
     def _frames(self, observations: Sequence[Observation]) -> Tokens:
-        encode = self._vocabulary.encode
-        return tuple(i for o in observations for i in (self._output, *encode(o.text), self._end))
+        frames: Tokens = ()
+        for observation in observations:
+            frames += (self._output, *self._vocabulary.encode(observation.text), self._end)
+        return frames

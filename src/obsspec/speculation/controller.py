@@ -102,12 +102,13 @@ class Controller:
         head = self._head
         if head is None or self._waiting or not head.has_calls or head.settled or head.completion is None:
             return []
-        follow = self._follow(head, observations) or Followup((), None)
-        commands = self._settle(head, follow.prompt)
+        follow = self._follow(head, observations) if head.candidates else None
+        real = follow.prompt if follow else ()
+        commands = self._settle(head, real)
         assert head.turn is not None
         self._history.append(Exchange(head.turn.calls, tuple(observations)))
         for child in list(head.children.values()):
-            if follow.key is None or child.key.prompt != follow.prompt:
+            if child.key.prompt != real:
                 commands += self._discard(child, DiscardReason.MISMATCH)
         return commands
 
@@ -283,8 +284,12 @@ class Controller:
             follow = self._continuation.follow(node.level, node.key, node.completion, observations)
         except Exception:  # noqa: BLE001 - typed: no followup, so no branch
             return None
-        grown = node.key.prompt + node.completion.token_ids
-        return follow if follow.prompt[: len(grown)] == grown else None  # a template that rewrites history
+        return follow if self._extends(follow.prompt, node.key.prompt, node.completion.token_ids) else None
+
+    @staticmethod
+    def _extends(prompt: Tokens, before: Tokens, sampled: Tokens) -> bool:
+        """False for a template that rewrites history."""
+        return prompt[: len(before)] == before and prompt[len(before) : len(before) + len(sampled)] == sampled
 
     # The tree ---------------------------------------------------------------------------------------------------
 

@@ -29,13 +29,13 @@ class OpenGate:
 
 
 class Breaker:
-    """Goes sequential after `failures` world-model failures in a row, and tries again after `pause` turns.
+    """Goes sequential after `limit` useless predictions in a row, failed or late, and tries again after `pause` turns.
 
-    One breaker may serve many sessions: a world model that is down is down for all of them.
+    One breaker may serve many sessions: a world model that is down, or too slow for these tools, is so for all of them.
     """
 
-    def __init__(self, failures: int = 5, pause: int = 50) -> None:
-        self._limit = failures
+    def __init__(self, limit: int = 5, pause: int = 50) -> None:
+        self._limit = limit
         self._pause = pause
         self._in_a_row = 0
         self._refusals_left = 0
@@ -47,7 +47,7 @@ class Breaker:
         return False
 
     def record(self, outcome: Outcome) -> None:
-        if outcome is Outcome.FAILED:
+        if outcome in (Outcome.FAILED, Outcome.CANCEL):
             self._in_a_row += 1
             if self._in_a_row >= self._limit:
                 self._in_a_row = 0

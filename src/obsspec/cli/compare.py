@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from obsspec.cli.console import wide_console
 from obsspec.compare.distribution import p_values, same_distribution
 from obsspec.compare.parts import open_parts
 from obsspec.compare.picture import draw
@@ -35,7 +36,7 @@ def compare(
     that is not bit-exact: when the arms do not sample from the same distribution), 2 for a wrong configuration.
     """
     settings = settings or CompareSettings()
-    console = Console()
+    console = wide_console()
     folder = RunFolder(out, settings.as_config())
     try:
         pairs, exact = anyio.run(partial(_run, settings, folder, console))

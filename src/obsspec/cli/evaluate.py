@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from obsspec.cli.console import wide_console
 from obsspec.compare.evaluate import Predicted, predict_all, quality
 from obsspec.compare.parts import open_parts
 from obsspec.compare.run import sequential_results
@@ -31,7 +32,7 @@ def evaluate(
     Use `--sandbox local`: no latency is needed. Depth and breadth have no effect here.
     """
     settings = settings or CompareSettings()
-    console = Console()
+    console = wide_console()
     figures = anyio.run(partial(_run, settings, console))
     console.print(_table(figures))
     if json is not None:

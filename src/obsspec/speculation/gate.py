@@ -29,13 +29,13 @@ class OpenGate:
 
 
 class Breaker:
-    """Goes sequential after `limit` useless predictions in a row, failed or late, and tries again after `pause` turns.
+    """Goes sequential after `failures` useless predictions in a row, failed or late, and tries again after `pause` turns.
 
     One breaker may serve many sessions: a world model that is down, or too slow for these tools, is so for all of them.
     """
 
-    def __init__(self, limit: int = 5, pause: int = 50) -> None:
-        self._limit = limit
+    def __init__(self, failures: int = 5, pause: int = 50) -> None:
+        self._limit = failures
         self._pause = pause
         self._in_a_row = 0
         self._refusals_left = 0

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import atexit
 import compileall
 import shutil
 import sys
-import tempfile
 from functools import cache
 from pathlib import Path
 
 from obsspec.sandbox import inside
+from obsspec.sandbox.scratch import process_directory
 from obsspec.sandbox.spec import HOME
 
 CODE = "/opt/obsspec"
@@ -33,8 +32,7 @@ ETC = {
 @cache
 def root_directory() -> Path:
     """Made at the first call, removed when this process ends."""
-    root = Path(tempfile.mkdtemp(prefix="obsspec-root-"))
-    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    root = process_directory()
     root.chmod(0o755)
     for mount in MOUNTS:
         (root / mount).mkdir(parents=True)

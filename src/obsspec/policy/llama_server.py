@@ -81,6 +81,7 @@ class LlamaServer:
         self.weight_version = model.version
         self.slots, self.context = settings.slots, settings.context
         self._log = log
+        self._log_start = log.stat().st_size if log.exists() else 0  # earlier engines may have written to it
         self._process = _spawn(model.path, settings, log)
         try:
             ready = self._first_line(settings)
@@ -93,7 +94,7 @@ class LlamaServer:
     def failure(self) -> str | None:
         """What the log ends with if the process is no longer running, else None."""
         status = self._process.poll()
-        return None if status is None else f"llama-server ended with status {status}: {_last_line(self._log)}"
+        return None if status is None else f"llama-server ended with status {status}: {_last(self._messages())}"
 
     def stop(self) -> None:
         """Idempotent; takes at most seconds."""
@@ -120,8 +121,14 @@ class LlamaServer:
         line = out.readline()
         if not line:
             self._process.wait()
-            raise _start_error(self._log, settings.port)
+            raise _start_error(self._messages(), settings.port, self._log)
         return json.loads(line)
+
+    def _messages(self) -> list[str]:
+        """What this engine has written to the log."""
+        with self._log.open("rb") as file:
+            file.seek(self._log_start)
+            return [line.strip() for line in file.read().decode(errors="replace").split("\n") if line.strip()]
 
 
 @asynccontextmanager
@@ -174,16 +181,15 @@ def _check_context(model: Path, context: int) -> None:
         raise ConfigError(f"{model} has a context of {trained} tokens: give the engine at most that, not {context}")
 
 
-def _start_error(log: Path, port: int) -> Exception:
-    text = log.read_text(errors="replace") if log.exists() else ""
+def _start_error(messages: list[str], port: int, log: Path) -> ConfigError:
+    text = "\n".join(messages)
     if "No module named 'xllamacpp'" in text:
         return ConfigError("the engine package xllamacpp is not installed: run `pip install xllamacpp`")
     if "couldn't bind HTTP server socket" in text:
         return ConfigError(f"port {port} is in use: choose another, or 0 for any free one")
-    reasons = [line for line in text.splitlines() if "error loading model" in line] or [_last_line(log)]
-    return ConfigError(f"llama-server did not start ({reasons[-1].strip()}): see {log}")
+    reasons = [line for line in messages if "error loading model" in line]
+    return ConfigError(f"llama-server did not start ({_last(reasons or messages)}): see {log}")
 
 
-def _last_line(log: Path) -> str:
-    lines = log.read_text(errors="replace").split("\n") if log.exists() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "no message")
+def _last(messages: list[str]) -> str:
+    return messages[-1] if messages else "no message"

@@ -15,6 +15,14 @@ from obsspec.protocols import OnTokens
 from obsspec.values import Completion, ConfigError, EngineError, Priority, Sampling, Tokens
 
 _PRIORITY = {Priority.COMMITTED: 0, Priority.SPECULATIVE: 1}  # vLLM serves the lower number first
+# Said, because a server takes what is not said from the model's generation_config.
+_NO_OTHER_SAMPLER = {
+    "top_k": -1,
+    "min_p": 0.0,
+    "repetition_penalty": 1.0,
+    "presence_penalty": 0.0,
+    "frequency_penalty": 0.0,
+}
 
 
 class TokenEndpointPolicy:
@@ -125,6 +133,7 @@ class TokenEndpointPolicy:
             "max_tokens": sampling.max_tokens,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
+            **_NO_OTHER_SAMPLER,
             "seed": sampling.seed,
             "stop_token_ids": list(sampling.stop_token_ids),
             "logprobs": 1,

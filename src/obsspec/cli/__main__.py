@@ -1,0 +1,3 @@
+from obsspec.cli import main
+
+main()

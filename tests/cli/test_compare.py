@@ -40,30 +40,6 @@ KEYS = {
     "match_nonempty",
     "match_trivial",
 }
-    "pairs",
-    "identical",
-    "reward_sequential",
-    "reward_speculative",
-    "agent_s_sequential",
-    "agent_s_speculative",
-    "reduction",
-    "reduction_ci",
-    "hidden_tool_time",
-    "attempts",
-    "match",
-    "rollback",
-    "cancel",
-    "gated",
-    "failed",
-    "realized_depth",
-    "realized_breadth",
-    "decode_rate_sequential",
-    "decode_rate_speculative",
-    "prediction_p50_s",
-    "discarded_policy_tokens",
-    "match_nonempty",
-    "match_trivial",
-]
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 from contextlib import suppress
@@ -78,6 +79,13 @@ async def test_commands_gain_no_privileges() -> None:
         assert status.split() == ["CapPrm:", "0" * 16, "CapEff:", "0" * 16, "CapAmb:", "0" * 16, "NoNewPrivs:", "1"]
 
 
+async def test_commands_cannot_make_namespaces_to_escape_the_limits() -> None:
+    async with LocalSandboxes().open(SandboxSpec()) as sandbox:
+        for command in ("unshare -Ur true", "unshare -Urm mount -t tmpfs x /home", "unshare -n true"):
+            assert (await run(sandbox, command)).exit_code != 0, command
+        assert (await run(sandbox, "echo 9 > /proc/sys/user/max_user_namespaces")).exit_code != 0
+
+
 async def test_the_memory_limit_bites() -> None:
     async with LocalSandboxes(limits=Limits(memory_bytes=256 * MIB)).open(SandboxSpec()) as sandbox:
         assert await output(sandbox, "python3 -c 'print(len(bytearray(100 << 20)))'") == str(100 << 20)
@@ -127,6 +135,23 @@ async def test_a_tree_that_is_too_large_is_a_clear_error() -> None:
             await sandbox.tree()
         await output(sandbox, "head -c 1000 /dev/zero > f")
         assert len((await sandbox.tree())["f"].content) == 1000
+
+
+async def test_a_sandbox_that_dies_or_is_closed_is_a_sandbox_error() -> None:
+    async with LocalSandboxes().open(SandboxSpec()) as sandbox:
+        await run(sandbox, "sleep 3725 &")
+        children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()  # noqa: ASYNC240
+        for child in map(int, children):
+            os.kill(child, signal.SIGKILL)
+        with pytest.raises(SandboxError):
+            await run(sandbox, "echo nobody")
+        with pytest.raises(SandboxError):
+            await sandbox.tree()
+    assert await eventually(lambda: host_processes("sleep 3725") == [])
+    async with LocalSandboxes().open(SandboxSpec()) as sandbox:
+        pass
+    with pytest.raises(SandboxError):
+        await run(sandbox, "echo nobody")
 
 
 async def test_nothing_is_alive_after_closing() -> None:

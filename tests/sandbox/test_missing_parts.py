@@ -8,14 +8,16 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from obsspec.sandbox import bubblewrap, rootfs
+from obsspec.sandbox.limits import Limits
 from obsspec.sandbox.local import LocalSandboxes
 from obsspec.sandbox.serving import serve_sandboxes
-from obsspec.sandbox.spec import SandboxSpec
-from obsspec.values import ConfigError
+from obsspec.sandbox.spec import FileSpec, SandboxSpec
+from obsspec.values import ConfigError, SandboxError
 from tests.sandbox.support import output
 
 pytestmark = [pytest.mark.sandbox]
@@ -86,7 +88,9 @@ def test_an_ordinary_user_has_sandboxes_too() -> None:
     prefix = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all", "--"]
     if subprocess.run([*prefix, sys.executable, "-c", "import obsspec"], capture_output=True, check=False).returncode:
         pytest.skip("this Python cannot be read by others")
-    said = in_child(prefix, "id -un; echo x > f; cat f; ulimit -u; kill -9 1; echo alive")
+    said = in_child(
+        prefix, "id -un; echo x > f; cat f; ulimit -u; kill -9 1; unshare -Ur true 2>/dev/null || echo alive"
+    )
     assert said.splitlines() == ["user", "x", "128", "alive", "(exit_code=0)"]
 
 
@@ -104,6 +108,31 @@ async def test_port_in_use() -> None:
         with pytest.raises(ConfigError, match=f"port {port} of the sandbox server is in use: choose another"):
             async with serve_sandboxes(port=port):
                 pass
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"timeout_s": 0.0}, "time limit of a command is 0 s"),
+        ({"max_characters": 0}, "may have 0 characters"),
+    ],
+)
+def test_nonsense_options(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        LocalSandboxes(**options)
+
+
+def test_nonsense_limits() -> None:
+    with pytest.raises(ConfigError, match="disk_bytes is 0: it must be at least 1"):
+        Limits(disk_bytes=0)
+
+
+@pytest.mark.parametrize("path", ["../up", "/etc/x", "a/../../b", "a\0b"])
+@pytest.mark.anyio
+async def test_paths_that_leave_home(path: str) -> None:
+    with pytest.raises(SandboxError, match="cannot make the sandbox"):
+        async with LocalSandboxes().open(SandboxSpec(files=(FileSpec(path, b""),))):
+            pass
 
 
 @pytest.mark.anyio

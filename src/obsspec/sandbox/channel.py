@@ -24,7 +24,7 @@ class Channel:
         assert self._process.stdin is not None
         try:
             await self._process.stdin.send(encode(fields))
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError) as error:
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError) as error:
             raise SandboxError(await self._epitaph()) from error
 
     async def receive(self) -> Frame:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+from obsspec.values import ConfigError
 
 MIB = 1 << 20
 
@@ -18,6 +20,9 @@ class Limits:
     cpu_s: processor time of each process, so that a busy background job ends (RLIMIT_CPU).
     open_files: of each process (RLIMIT_NOFILE).
     tree_bytes: most that `tree()` reads; more is a `SandboxError`.
+
+    Files of HOME, /tmp, /dev/shm and /run are held in memory. So a sandbox can use `processes * memory_bytes` and its
+    disks at the very most; there is no lower limit of the sum.
     """
 
     memory_bytes: int = 1024 * MIB
@@ -27,3 +32,8 @@ class Limits:
     cpu_s: int = 120
     open_files: int = 256
     tree_bytes: int = 16 * MIB
+
+    def __post_init__(self) -> None:
+        for name, value in asdict(self).items():
+            if value < 1:
+                raise ConfigError(f"the sandbox limit {name} is {value}: it must be at least 1")

@@ -38,7 +38,10 @@ ENVIRONMENT = {
 
 
 class LocalSandboxes:
-    """Opens sandboxes on this machine. `timeout_s` is for each command, `max_characters` for each observation."""
+    """Opens sandboxes on this machine. `timeout_s` is for each command, `max_characters` for each observation.
+
+    Raises `ConfigError`.
+    """
 
     def __init__(
         self,
@@ -46,6 +49,10 @@ class LocalSandboxes:
         max_characters: int = canonical.MAX_CHARACTERS,
         limits: Limits | None = None,
     ) -> None:
+        if not timeout_s > 0:
+            raise ConfigError(f"the time limit of a command is {timeout_s:g} s: it must be more than 0")
+        if max_characters < 1:
+            raise ConfigError(f"an observation may have {max_characters} characters: it must be at least 1")
         self._timeout_s = timeout_s
         self._max_characters = max_characters
         self._limits = limits or Limits()

@@ -15,6 +15,7 @@ import socket
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import asdict
 
 import anyio
 import uvicorn
@@ -36,12 +37,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bubblewrap.find_bubblewrap()
         rootfs.root_directory()
         transport = LatencySpec.parse(options.latency)
-        limits = Limits(**json.loads(options.limits))
+        sandboxes = LocalSandboxes(options.timeout_s, options.max_characters, _limits(options.limits))
         listener = listen(options.port)
     except ConfigError as error:
         _say({"error": str(error)})
         return 2
-    sandboxes = LocalSandboxes(options.timeout_s, options.max_characters, limits)
     about: wire.Json = {
         "latency": str(transport),
         "timeout_s": options.timeout_s,
@@ -51,6 +51,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say({"url": f"http://{HOST}:{listener.getsockname()[1]}", **about})
         anyio.run(_serve, listener, sandboxes, transport, about, options.until_eof)
     return 0
+
+
+def _limits(text: str) -> Limits:
+    try:
+        return Limits(**json.loads(text))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f"--limits {text} is not understood ({error}): write {json.dumps(asdict(Limits()))}"
+        ) from error
 
 
 def listen(port: int) -> socket.socket:

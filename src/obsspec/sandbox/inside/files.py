@@ -23,8 +23,11 @@ class TreeTooLargeError(Exception):
 
 
 def lay_down(home: str, directories: list[bytes], files: list[tuple[bytes, int, bytes]], user: int | None) -> None:
-    """Create directories and (path, mode, content) files below `home`, parents included."""
+    """Create directories and (path, mode, content) files below `home`, parents included. Raises OSError, ValueError."""
     base = os.fsencode(home)
+    for path in (*directories, *(path for path, _, _ in files)):
+        if path.startswith(b"/") or b".." in path.split(b"/"):
+            raise ValueError(f"the path {os.fsdecode(path)!r} leaves {home}")
     for path in directories:
         os.makedirs(base + b"/" + path, exist_ok=True)
     for path, mode, content in files:

@@ -64,9 +64,11 @@ class Init:
         directories = fields.items()
         content = [(fields.raw(), fields.number(), fields.raw()) for _ in range(fields.number())]
         try:
+            if self._rules.user is not None:
+                _forbid_user_namespaces()
             files.lay_down(self._rules.home, directories, content, self._rules.user)
-        except OSError as error:
-            return [b"error", f"cannot lay down the files of the sandbox: {error}".encode()]
+        except (OSError, ValueError) as error:
+            return [b"error", f"cannot make the sandbox: {error}".encode()]
         for command in fields.items():
             result = self._execute(command, self._environment, SETUP_TIMEOUT_S)
             if result.exit_code != 0:
@@ -106,6 +108,12 @@ class Init:
             return [b"ok", *files.read_tree(self._rules.home, limit)]
         except (files.TreeTooLargeError, OSError) as error:
             return [b"error", str(error).encode()]
+
+
+def _forbid_user_namespaces() -> None:
+    """In one of its own, a command could mount file systems without a limit. (With one user, bubblewrap does it.)"""
+    with open("/proc/sys/user/max_user_namespaces", "w") as file:
+        file.write("0")
 
 
 def _now_ns() -> int:

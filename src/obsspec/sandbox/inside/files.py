@@ -37,34 +37,43 @@ def lay_down(home: str, directories: list[bytes], files: list[tuple[bytes, int, 
             file.write(content)
         os.chmod(target, mode)
     if user is not None:
-        for path, _ in ((base, None), *walk(base)):
+        for path, _ in walk(base):
             os.chown(path, user, user, follow_symlinks=False)
 
 
 def walk(root: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
-    """Every path below `root` with its status, sorted within each directory; links are not followed."""
-    pending = [root]
-    while pending:
-        directory = pending.pop()
-        for name in _names(directory):
-            path = directory + b"/" + name
-            try:
-                status = os.lstat(path)
-            except GONE:
-                continue
-            if stat.S_ISDIR(status.st_mode):
-                pending.append(path)
-            yield path, status
+    """`root` and every path below it with its status, sorted within each directory; links are not followed.
 
-
-def _names(directory: bytes) -> list[bytes]:
+    Directories that their owner may not enter are made enterable until the walk is over.
+    """
+    pending, opened = [root], list[tuple[bytes, int]]()
     try:
+        yield root, os.lstat(root)
+        while pending:
+            directory = pending.pop()
+            for name in _names(directory, opened):
+                path = directory + b"/" + name
+                try:
+                    status = os.lstat(path)
+                except GONE:
+                    continue
+                if stat.S_ISDIR(status.st_mode):
+                    pending.append(path)
+                yield path, status
+    finally:
+        for path, mode in reversed(opened):
+            os.chmod(path, mode)
+
+
+def _names(directory: bytes, opened: list[tuple[bytes, int]]) -> list[bytes]:
+    try:
+        mode = stat.S_IMODE(os.lstat(directory).st_mode)
+        if os.geteuid() != 0 and mode & 0o500 != 0o500:
+            os.chmod(directory, mode | 0o500)
+            opened.append((directory, mode))
         return sorted(os.listdir(directory))
     except GONE:
         return []
-    except PermissionError:
-        with _Readable(directory):
-            return sorted(os.listdir(directory))
 
 
 def read_tree(home: str, limit: int) -> list[bytes]:
@@ -73,6 +82,8 @@ def read_tree(home: str, limit: int) -> list[bytes]:
     fields: list[bytes] = []
     total = 0
     for path, status in walk(base):
+        if path == base:
+            continue
         kind = KINDS.get(stat.S_IFMT(status.st_mode), b"other")
         try:
             content = _content(path, kind, limit - total)
@@ -94,28 +105,18 @@ def _content(path: bytes, kind: bytes, limit: int) -> bytes:
     try:
         return _read(path, limit)
     except PermissionError:
-        with _Readable(path):
+        mode = stat.S_IMODE(os.lstat(path).st_mode)
+        os.chmod(path, mode | 0o400)
+        try:
             return _read(path, limit)
+        finally:
+            os.chmod(path, mode)
 
 
 def _read(path: bytes, limit: int) -> bytes:
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)  # it may have become a link or a fifo
     with open(fd, "rb") as file:
         return file.read(limit + 1)
-
-
-class _Readable:
-    """The owner's permissions are switched on inside the block."""
-
-    def __init__(self, path: bytes) -> None:
-        self._path = path
-        self._mode = stat.S_IMODE(os.lstat(path).st_mode)
-
-    def __enter__(self) -> None:
-        os.chmod(self._path, self._mode | 0o700)
-
-    def __exit__(self, *_: object) -> None:
-        os.chmod(self._path, self._mode)
 
 
 def settle_times(roots: list[str], since_ns: int, step: int) -> None:
@@ -126,7 +127,7 @@ def settle_times(roots: list[str], since_ns: int, step: int) -> None:
     """
     logical = EPOCH_NS + step * STEP_NS
     for root in map(os.fsencode, roots):
-        for path, status in ((root, os.lstat(root)), *walk(root)):
+        for path, status in walk(root):
             if status.st_mtime_ns >= since_ns:
                 try:
                     os.utime(path, ns=(logical, logical), follow_symlinks=False)

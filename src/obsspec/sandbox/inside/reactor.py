@@ -27,6 +27,7 @@ class Reactor:
         self._woken, wake = os.pipe()
         os.set_blocking(self._woken, False)
         os.set_blocking(wake, False)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a command may send it; the others are ignored by number 1 anyway
         signal.signal(signal.SIGCHLD, _ignore)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         self._poll.register(CONTROL, select.POLLIN)

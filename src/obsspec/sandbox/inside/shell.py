@@ -58,7 +58,7 @@ def _become(command: bytes, environment: dict[str, str], rules: Rules, out: int,
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
         os.dup2(out, 1)
         os.dup2(err, 2)
-        for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
+        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
             signal.signal(number, signal.SIG_DFL)
         _limit(rules)
         os.chdir(rules.home)

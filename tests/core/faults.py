@@ -93,8 +93,8 @@ def first_finished_wins(patch: pytest.MonkeyPatch) -> None:
     original = Controller.requested
 
     def requested(self: Controller, key: GenerationKey) -> list[Command]:
-        children = self.head.children if self.head else {}
-        done = next((child for child in children.values() if child.completion is not None), None)
+        children = self.head.children if self.head else []
+        done = next((child for child in children if child.completion is not None), None)
         return original(self, done.key if done is not None else key)
 
     patch.setattr(Controller, "observed", _prune_nothing)
@@ -116,8 +116,8 @@ def match_whatever_the_sampling(patch: pytest.MonkeyPatch) -> None:
     original = Controller.requested
 
     def requested(self: Controller, key: GenerationKey) -> list[Command]:
-        children = self.head.children if self.head else {}
-        return original(self, next((child for child in children if child.prompt == key.prompt), key))
+        children = self.head.children if self.head else []
+        return original(self, next((child.key for child in children if child.key.prompt == key.prompt), key))
 
     patch.setattr(Controller, "requested", requested)
 
@@ -131,8 +131,8 @@ def compare_observations_after_strip(patch: pytest.MonkeyPatch) -> None:
         return "".join("|" if vocabulary.is_control(i) else vocabulary.decode((i,)).strip() for i in prompt)
 
     def requested(self: Controller, key: GenerationKey) -> list[Command]:
-        children = self.head.children if self.head else {}
-        return original(self, next((child for child in children if text(child.prompt) == text(key.prompt)), key))
+        children = self.head.children if self.head else []
+        return original(self, next((c.key for c in children if text(c.key.prompt) == text(key.prompt)), key))
 
     patch.setattr(Controller, "observed", _prune_nothing)
     patch.setattr(Controller, "requested", requested)
@@ -151,8 +151,8 @@ def speculate_past_the_budget(patch: pytest.MonkeyPatch) -> None:
         return replace(step, key=replace(step.key, sampling=replace(step.key.sampling, max_tokens=40)))
 
     def requested(self: Controller, key: GenerationKey) -> list[Command]:
-        children = self.head.children if self.head else {}
-        return original(self, next((child for child in children if child.prompt == key.prompt), key))
+        children = self.head.children if self.head else []
+        return original(self, next((child.key for child in children if child.key.prompt == key.prompt), key))
 
     patch.setattr(Controller, "_follow", unclamped)
     patch.setattr(Controller, "requested", requested)

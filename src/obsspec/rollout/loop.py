@@ -9,7 +9,7 @@ import anyio
 from obsspec.protocols import Policy, Sandbox
 from obsspec.rollout.rules import RolloutRules
 from obsspec.rollout.trajectory import Trajectory, TurnRecord
-from obsspec.speculation.completions import check_completion
+from obsspec.speculation.completions import check_completion, extends
 from obsspec.values import (
     EngineError,
     GenerationKey,
@@ -51,7 +51,7 @@ async def _turns(trajectory: Trajectory, rules: RolloutRules, policy: Policy, sa
         if isinstance(record, StopReason):
             return record
         follow = rules.follow(level, key, record.completion, record.observations)
-        if follow.prompt[: len(trajectory.ids)] != tuple(trajectory.ids):
+        if not extends(follow.prompt, key.prompt, record.completion.token_ids):
             raise RenderError(f"the prompt after turn {level} does not extend the one before it")
         trajectory.append_suffix(follow.prompt, rules.limits.max_context)
     raise AssertionError("unreachable")

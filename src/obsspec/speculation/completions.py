@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from obsspec.values import Completion, EngineError, FinishReason, Sampling
+from obsspec.values import Completion, EngineError, FinishReason, Sampling, Tokens
 
 
 def check_completion(completion: Completion, sampling: Sampling) -> None:
@@ -25,3 +25,12 @@ def check_completion(completion: Completion, sampling: Sampling) -> None:
         raise EngineError("engine returned tokens after a stop token")
     if completion.finish_reason is FinishReason.STOP and sampling.stop_token_ids and ids and not stops:
         raise EngineError("engine reported a stop but returned no stop token")
+
+
+def extends(prompt: Tokens, before: Tokens, sampled: Tokens) -> bool:
+    """Whether a prompt begins with the one before it and the ids sampled on that, all unchanged.
+
+    A template that rewrites history (drops thoughts, merges tokens at the boundary) gives False.
+    """
+    middle = len(before)
+    return prompt[:middle] == before and prompt[middle : middle + len(sampled)] == sampled

@@ -26,6 +26,7 @@ from obsspec.speculation.commands import (
     Release,
     Settle,
 )
+from obsspec.speculation.completions import extends
 from obsspec.speculation.gate import Gate
 from obsspec.speculation.node import Attempt, Candidate, Generation, Node, Origin
 from obsspec.values import (
@@ -86,10 +87,11 @@ class Controller:
         if head is None:
             return self._start_head(key, self._next_level)
         commands = self._settle(head, key.prompt)
-        child = head.children.pop(key, None)
-        for other in list(head.children.values()):
-            same = other.key.prompt == key.prompt
-            commands += self._discard(other, DiscardReason.SUPERSEDED if same else DiscardReason.MISMATCH)
+        child = next((each for each in head.children if each.key == key), None)
+        for other in list(head.children):
+            if other is not child:
+                same = other.key.prompt == key.prompt
+                commands += self._discard(other, DiscardReason.SUPERSEDED if same else DiscardReason.MISMATCH)
         commands += self._release(head)
         if len(self._history) == head.level:  # no `observed` told us what the turn's observations were
             self._history.append(self._exchange(head, child))
@@ -107,7 +109,7 @@ class Controller:
         commands = self._settle(head, real)
         assert head.turn is not None
         self._history.append(Exchange(head.turn.calls, tuple(observations)))
-        for child in list(head.children.values()):
+        for child in list(head.children):
             if child.key.prompt != real:
                 commands += self._discard(child, DiscardReason.MISMATCH)
         return commands
@@ -168,7 +170,7 @@ class Controller:
         if self._waiting:
             return self._drop_head(DiscardReason.CLOSED)
         commands = self._settle(head, None)
-        for child in list(head.children.values()):
+        for child in list(head.children):
             commands += self._discard(child, DiscardReason.CLOSED)
         self._head = None
         return commands + self._release(head)
@@ -226,10 +228,13 @@ class Controller:
 
     def _branch(self, node: Node, prediction: Prediction, version: str | None) -> list[Command]:
         assert node.turn is not None
+        assert node.completion is not None
         if len(prediction.observations) != len(node.turn.calls):
             return []  # a turn is speculated on only if all its observations are predicted
         follow = self._follow(node, prediction.observations)
-        if follow is None or any(known.prompt == follow.prompt for known in node.candidates):
+        if follow is None or not extends(follow.prompt, node.key.prompt, node.completion.token_ids):
+            return []
+        if any(known.prompt == follow.prompt for known in node.candidates):
             return []
         origin = Origin(prediction.source, prediction.confidence)
         node.candidates.append(Candidate(follow.prompt, origin))
@@ -281,15 +286,9 @@ class Controller:
     def _follow(self, node: Node, observations: Sequence[Observation]) -> Followup | None:
         assert node.completion is not None
         try:
-            follow = self._continuation.follow(node.level, node.key, node.completion, observations)
+            return self._continuation.follow(node.level, node.key, node.completion, observations)
         except Exception:  # noqa: BLE001 - typed: no followup, so no branch
             return None
-        return follow if self._extends(follow.prompt, node.key.prompt, node.completion.token_ids) else None
-
-    @staticmethod
-    def _extends(prompt: Tokens, before: Tokens, sampled: Tokens) -> bool:
-        """False for a template that rewrites history."""
-        return prompt[: len(before)] == before and prompt[len(before) : len(before) + len(sampled)] == sampled
 
     # The tree ---------------------------------------------------------------------------------------------------
 
@@ -304,7 +303,7 @@ class Controller:
         node = Node(next(self._ids), level, key, parent, origin, observations)
         self._nodes[node.id] = node
         if parent is not None:
-            parent.children[key] = node
+            parent.children.append(node)
         return node
 
     def _drop_head(self, reason: DiscardReason) -> list[Command]:
@@ -315,14 +314,14 @@ class Controller:
 
     def _release(self, head: Node) -> list[Command]:
         del self._nodes[head.id]
-        for child in head.children.values():
+        for child in head.children:
             child.parent = None
         return [Release(head.id)]
 
     def _discard(self, node: Node, reason: DiscardReason) -> list[Command]:
         """Take a subtree out."""
         if node.parent is not None:
-            node.parent.children.pop(node.key, None)
+            node.parent.children.remove(node)
         gone = node.subtree()
         for each in gone:
             self._nodes.pop(each.id, None)

@@ -42,7 +42,7 @@ class Candidate:
     origin: Origin
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Node:
     id: int
     level: int  # turn number; the head's level is the committed turn, deeper levels are unverified
@@ -56,7 +56,7 @@ class Node:
     attempt: Attempt = Attempt.NONE
     candidates: list[Candidate] = field(default_factory=list[Candidate])
     branches_started: int = 0
-    children: dict[GenerationKey, Node] = field(default_factory=dict[GenerationKey, "Node"])
+    children: list[Node] = field(default_factory=list["Node"])  # each with a key of its own
     settled: bool = False  # the outcome of its attempt is known
 
     @property
@@ -67,5 +67,5 @@ class Node:
         """This node and everything below it, parents first."""
         nodes: list[Node] = [self]
         for node in nodes:
-            nodes.extend(node.children.values())
+            nodes.extend(node.children)
         return nodes

@@ -44,7 +44,7 @@ class ToyVocabulary:
 
     def decode(self, ids: Sequence[int]) -> str:
         """Invalid UTF-8 becomes U+FFFD. Raises `KeyError` for a control id."""
-        if any(not 0 <= i < len(self._pieces) for i in ids):
+        if ids and not 0 <= min(ids) <= max(ids) < len(self._pieces):
             raise KeyError("not an ordinary id")
         return b"".join(self._pieces[i] for i in ids).decode(errors="replace")
 

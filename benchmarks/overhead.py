@@ -190,7 +190,8 @@ def main() -> int:
             rollouts = max(30, concurrency)
             figure = measure(work, case, concurrency, rollouts, options.repetitions)
             figures.append(figure)
-            row = f"{figure.case:9} {concurrency:10} {figure.plain_ms:8.3f} ms {figure.added_ms:9.3f} +- {figure.interval_ms:.3f}"
+            added = f"{figure.added_ms:9.3f} +- {figure.interval_ms:.3f}"
+            row = f"{figure.case:9} {concurrency:10} {figure.plain_ms:8.3f} ms {added}"
             sys.stdout.write(row + "\n")
             sys.stdout.flush()
     if options.json is not None:

@@ -29,9 +29,9 @@ class OpenGate:
 
 
 class Breaker:
-    """Goes sequential after `failures` useless predictions in a row, failed or late, and tries again after `pause` turns.
+    """Goes sequential after `failures` failed or late predictions in a row, and tries again after `pause` turns.
 
-    One breaker may serve many sessions: a world model that is down, or too slow for these tools, is so for all of them.
+    One breaker may serve many sessions: a world model that is down, or too slow, is so for all of them.
     """
 
     def __init__(self, failures: int = 5, pause: int = 50) -> None:

@@ -294,6 +294,25 @@ async def test_a_continuation_goes_to_the_slot_of_its_prefix() -> None:
     assert slots == [0, 1, 0, 1]
 
 
+async def test_a_prompt_cancelled_while_it_is_read_is_continued_where_it_was() -> None:
+    async def script(request: Request, reply: Reply) -> None:
+        await reply.status(200)
+        await reply.events(progress(32))
+        if len(request.body["prompt"]) > 40:
+            await anyio.sleep_forever()
+        await reply.events(*STOPPED[1:])
+
+    long, other = tuple(range(200, 250)), tuple(range(300, 310))
+    async with serving(script) as (policy, http, _):
+        await policy.generate(other, SAMPLING)
+        with anyio.move_on_after(0.2):
+            await policy.generate(long, SAMPLING)
+        await policy.generate((*other, 1), SAMPLING)
+        await policy.generate((*long[:30], 7), SAMPLING)
+        assert [len(slot.held) for slot in policy._table.slots] == [13, 33]
+    assert [request.body["id_slot"] for request in http.requests] == [0, 1, 0, 1]
+
+
 async def test_resetting_the_cache_erases_every_slot() -> None:
     async with serving(answering(*STOPPED)) as (policy, http, _):
         await policy.generate(PROMPT, SAMPLING)

@@ -150,3 +150,27 @@ async def test_a_committed_request_does_not_wait_for_a_branch_that_stays() -> No
             assert lease.slot == 1
             assert anyio.current_time() - before < 0.1
         tasks.cancel_scope.cancel()
+
+
+async def test_a_sibling_goes_on_when_the_copy_it_waits_for_is_cancelled() -> None:
+    engine = Engine(count=3)
+    engine.table.place(ONE, speculative=True)
+    engine.table.place(ONE, speculative=True)  # shows that there are siblings
+    engine.table.release(0, ONE)
+    engine.table.release(1, ())
+    first = anyio.CancelScope()
+
+    async def cancelled() -> None:
+        with first:
+            await engine.use("first", (*ONE, 1), Priority.SPECULATIVE)
+
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(cancelled)
+            await anyio.sleep(0.02)
+            tasks.start_soon(engine.use, "second", (*ONE, 2), Priority.SPECULATIVE)
+            await anyio.sleep(0.02)
+            first.cancel()
+    assert engine.order == ["second"]
+    assert engine.done == []
+    assert engine.pool.busy == 0

@@ -307,10 +307,8 @@ async def test_a_prompt_cancelled_while_it_is_read_is_continued_where_it_was() -
         await policy.generate(other, SAMPLING)
         with anyio.move_on_after(0.2):
             await policy.generate(long, SAMPLING)
-        await policy.generate((*other, 1), SAMPLING)
         await policy.generate((*long[:30], 7), SAMPLING)
-        assert [len(slot.held) for slot in policy._table.slots] == [13, 33]
-    assert [request.body["id_slot"] for request in http.requests] == [0, 1, 0, 1]
+    assert [request.body["id_slot"] for request in http.requests] == [0, 1, 1]
 
 
 async def test_resetting_the_cache_erases_every_slot() -> None:

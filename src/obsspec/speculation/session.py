@@ -11,6 +11,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
 import anyio
+from anyio import TaskHandle
 from anyio.abc import TaskGroup
 
 from obsspec.protocols import Continuation, OnTokens, Policy, Sandbox, WorldModel
@@ -62,8 +63,8 @@ class _Work:
 
     key: GenerationKey
     span: Span
-    generating: anyio.CancelScope | None = None
-    predicting: anyio.CancelScope | None = None
+    generating: TaskHandle[None] | None = None
+    predicting: TaskHandle[None] | None = None
     predict_span: Span | None = None
     tokens: int = 0
     discarded: bool = False
@@ -178,8 +179,8 @@ class Session:
     def _start_generation(self, command: Generate) -> None:
         span = Span(SpanKind.GENERATE, self._controller.level(command.node), anyio.current_time(), command.speculative)
         self.report.spans.append(span)
-        work = self._work[command.node] = _Work(command.key, span, generating=anyio.CancelScope())
-        self._tasks.start_soon(self._generate, command.node, work, name=f"generate-{command.node}")
+        work = self._work[command.node] = _Work(command.key, span)
+        work.generating = self._tasks.start_soon(self._generate, command.node, work, name="generate")
 
     def _start_prediction(self, node: int) -> None:
         context = self._controller.context(node)
@@ -188,9 +189,8 @@ class Session:
         work.predict_span = Span(SpanKind.PREDICT, work.span.level, anyio.current_time(), speculative=True)
         self.report.spans.append(work.predict_span)
         self.report.predictions_started += 1
-        work.predicting = anyio.CancelScope()
         context = replace(context, task_id=self._task_id)
-        self._tasks.start_soon(self._predict, node, work, context, name=f"predict-{node}")
+        work.predicting = self._tasks.start_soon(self._predict, node, work, context, name="predict")
 
     def _cancel_prediction(self, node: int) -> None:
         work = self._work[node]
@@ -215,9 +215,9 @@ class Session:
 
     def _discard(self, command: Discard) -> None:
         work = self._work.pop(command.node)
-        for scope in (work.generating, work.predicting):
-            if scope is not None:
-                scope.cancel()
+        for task in (work.generating, work.predicting):
+            if task is not None:
+                task.cancel()
         self._end(work.span, Fate.FAILED if work.error else Fate.DISCARDED, command.reason)
         self._end(work.predict_span, Fate.DISCARDED, command.reason)
         work.discarded = True
@@ -252,11 +252,9 @@ class Session:
     # Work -------------------------------------------------------------------------------------------------------
 
     async def _generate(self, node: int, work: _Work) -> None:
-        assert work.generating is not None
         self._running += 1
         try:
-            with work.generating:
-                await self._generate_inside(node, work)
+            await self._generate_inside(node, work)
         finally:
             self._running -= 1
 
@@ -285,11 +283,9 @@ class Session:
         self._run(self._controller.completed(node, completion))
 
     async def _predict(self, node: int, work: _Work, context: Context) -> None:
-        assert work.predicting is not None
         self._running += 1
         try:
-            with work.predicting:
-                await self._predict_inside(node, work, context)
+            await self._predict_inside(node, work, context)
         finally:
             self._running -= 1
 

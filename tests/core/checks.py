@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import anyio
-from machine import walk
-from scene import Scene, answer, call, recite, says
 
 from obsspec.testing import run_virtual, toy_vocabulary
 from obsspec.testing.pipelines import run_episode
 from obsspec.testing.virtual_clock import Backend
 from obsspec.testing.world_model import Move, always
 from obsspec.values import StopReason
+from tests.core.machine import walk
+from tests.core.scene import Scene, answer, call, recite, says
 
 PIECES = (toy_vocabulary().id("he"), toy_vocabulary().id("llo"))
 EPISODES = 300

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import checks
 import pytest
 
 from obsspec.render.terminal import TerminalRenderer
@@ -35,6 +34,7 @@ from obsspec.values import (
     Tokens,
     ToolCall,
 )
+from tests.core import checks
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

@@ -9,7 +9,6 @@ from random import Random
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from ledger import Ledger
 
 from obsspec.render.terminal import TerminalRenderer
 from obsspec.rollout.rules import Limits, RolloutRules
@@ -17,6 +16,7 @@ from obsspec.speculation.controller import Controller
 from obsspec.speculation.node import Node
 from obsspec.testing import toy_vocabulary
 from obsspec.values import Completion, FinishReason, GenerationKey, Observation, Outcome, Tokens
+from tests.core.ledger import Ledger
 
 VOCABULARY = toy_vocabulary()
 RENDERER = TerminalRenderer(VOCABULARY)

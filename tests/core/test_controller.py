@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from hypothesis import HealthCheck, settings
-from machine import ControllerMachine, walk
 
 from obsspec.values import Outcome
+from tests.core.machine import ControllerMachine, walk
 
 TestController = ControllerMachine.TestCase
 TestController.settings = settings(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import checks
 import pytest
-from faults import FAULTS, Fault
+
+from tests.core import checks
+from tests.core.faults import FAULTS, Fault
 
 CHECKS = sorted({fault.caught_by for fault in FAULTS}, key=lambda check: check.__name__)
 

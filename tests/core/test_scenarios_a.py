@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from scene import Scene, answer, assert_quiescent, call, recite, says, told
 
 from obsspec.render.hermes import HermesRenderer
 from obsspec.render.terminal import TerminalRenderer
@@ -17,6 +16,7 @@ from obsspec.testing import Request, ScriptedPolicy, ScriptedWorldModel, oracle,
 from obsspec.testing.delays import constant
 from obsspec.testing.environment import ScriptedEnvironment
 from obsspec.values import Completion, Observation, Outcome, Priority, RenderError, StopReason, Tokens
+from tests.core.scene import Scene, answer, assert_quiescent, call, recite, says, told
 
 pytestmark = pytest.mark.anyio
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from scene import Scene, answer, call, recite, says
 
 from obsspec.rollout.rules import Limits
 from obsspec.testing import Move, ScriptedWorldModel, always, toy_renderer
 from obsspec.values import Context, Observation, Outcome, StopReason
+from tests.core.scene import Scene, answer, call, recite, says
 
 pytestmark = pytest.mark.anyio
 

@@ -6,12 +6,12 @@ import json
 
 import anyio
 import pytest
-from scene import Scene, answer, call, recite, says
 
 from obsspec.render.hermes import HermesRenderer
 from obsspec.rollout.rules import Limits
 from obsspec.testing import Move, ScriptedWorldModel, always, toy_renderer, toy_shell, toy_vocabulary
 from obsspec.values import Context, FinishReason, Observation, Outcome, StopReason, Tokens
+from tests.core.scene import Scene, answer, call, recite, says
 
 pytestmark = pytest.mark.anyio
 

@@ -6,9 +6,6 @@ from itertools import permutations
 
 import anyio
 import pytest
-from ledger import Ledger
-from machine import RENDERER, TURNS
-from scene import Scene, answer, assert_quiescent, call, recite, says
 
 from obsspec.rollout.rules import Limits, RolloutRules
 from obsspec.speculation.controller import Controller
@@ -16,6 +13,9 @@ from obsspec.speculation.gate import OpenGate
 from obsspec.testing import Move, always, run_virtual
 from obsspec.testing.virtual_clock import Backend, seed_order
 from obsspec.values import Completion, Observation, Outcome
+from tests.core.ledger import Ledger
+from tests.core.machine import RENDERER, TURNS
+from tests.core.scene import Scene, answer, assert_quiescent, call, recite, says
 
 MISS = always(Move.WRONG)
 

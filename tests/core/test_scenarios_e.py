@@ -6,11 +6,11 @@ from dataclasses import FrozenInstanceError, asdict
 
 import anyio
 import pytest
-from scene import Played, Scene, answer, call, recite, says
 
 from obsspec.testing import Move, always
 from obsspec.testing.world_model import Plan
 from obsspec.values import Sampling
+from tests.core.scene import Played, Scene, answer, call, recite, says
 
 pytestmark = pytest.mark.anyio
 

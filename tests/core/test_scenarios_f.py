@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from scene import Scene, answer, call, recite, says
 
 from obsspec.rollout.rules import Limits
 from obsspec.testing import ScriptedWorldModel, always, toy_renderer
 from obsspec.testing.world_model import Move
 from obsspec.values import Context, Observation, Outcome, StopReason
+from tests.core.scene import Scene, answer, call, recite, says
 
 pytestmark = pytest.mark.anyio
 

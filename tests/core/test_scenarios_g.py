@@ -8,11 +8,11 @@ from hashlib import blake2b
 from random import Random
 
 import pytest
-from scene import Candidates, Scene, answer, assert_quiescent, call, recite, says
 
 from obsspec.rollout.rules import turn_seed
 from obsspec.testing import Move, Request, always, terminal_script
 from obsspec.values import Completion, Context, Outcome, Tokens
+from tests.core.scene import Candidates, Scene, answer, assert_quiescent, call, recite, says
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,6 @@ from random import Random
 
 import anyio
 import pytest
-from ledger import Ledger
-from machine import RENDERER, TURNS
-from scene import Candidates, Scene, answer, call, recite, says
 
 from obsspec.rollout.rules import Limits, RolloutRules
 from obsspec.speculation.controller import Controller
@@ -22,6 +19,9 @@ from obsspec.testing.virtual_clock import Backend
 from obsspec.testing.world_model import Plan
 from obsspec.values import Completion, Observation, Outcome, Tokens
 from obsspec.world.language import LanguageWorldModel
+from tests.core.ledger import Ledger
+from tests.core.machine import RENDERER, TURNS
+from tests.core.scene import Candidates, Scene, answer, call, recite, says
 
 TURNS_OF_LS = recite(*[call("ls")] * 5, answer())
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +19,8 @@ from obsspec.values import ConfigError
 class RunFolder:
     """Append-only. A line counts once it is complete: a run killed while writing loses at most the line in hand.
 
-    Opening a folder that another configuration made raises `ConfigError`; opening one's own resumes it.
+    Opening a folder that another configuration made, or that another process has open, raises `ConfigError`; opening
+    one's own resumes it.
     """
 
     def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
@@ -25,28 +28,35 @@ class RunFolder:
         self._rollouts = path / "rollouts.jsonl"
         try:
             path.mkdir(parents=True, exist_ok=True)
+            self._lock()
             self._claim(json.loads(json.dumps(config)))
             self._cut_torn_line()
         except OSError as error:
             raise ConfigError(f"can not use the run folder {path}: {error.strerror or error}") from error
 
     def results(self) -> Iterator[tuple[str, RolloutResult]]:
-        """(arm, result) of every finished rollout, in the order in which they finished."""
+        """(arm, result) of every finished rollout, in the order in which they finished.
+
+        Raises `ConfigError` for a line that is no rollout.
+        """
         if not self._rollouts.exists():
             return
-        with self._rollouts.open(encoding="utf-8") as lines:
-            for line in lines:
-                record = json.loads(line)
-                yield record["arm"], from_record(record)
+        with self._rollouts.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                yield self._read(number, line)
 
     def append(self, arm: str, result: RolloutResult) -> None:
         """Write one rollout and force it to disk. Raises `ConfigError` when there is no room; nothing else is lost."""
         line = json.dumps({"arm": arm, **to_record(result)}, ensure_ascii=True) + "\n"
         try:
-            with self._rollouts.open("a", encoding="utf-8") as out:
-                out.write(line)
-                out.flush()
-                os.fsync(out.fileno())
+            with self._rollouts.open("ab", buffering=0) as out:
+                before = out.tell()
+                try:
+                    _write_all(out.fileno(), line.encode())
+                    os.fsync(out.fileno())
+                except OSError:
+                    os.ftruncate(out.fileno(), before)  # or the next line would be glued to half of this one
+                    raise
         except OSError as error:
             reason = error.strerror or error
             raise ConfigError(
@@ -55,12 +65,38 @@ class RunFolder:
             ) from error
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> Path:
-        """Write a whole file or none of it."""
+        """Write a whole file or none of it. Numbers that JSON lacks become null. Raises `ConfigError`."""
         target = self.path / name
         partial = target.with_suffix(target.suffix + ".part")
-        partial.write_text(json.dumps(_finite(content), indent=2, allow_nan=False) + "\n", encoding="utf-8")
-        partial.replace(target)
+        try:
+            partial.write_text(json_text(content), encoding="utf-8")
+            partial.replace(target)
+        except OSError as error:
+            raise ConfigError(f"can not write {target}: {error.strerror or error}") from error
         return target
+
+    def _lock(self) -> None:
+        """Held until this object or the process ends. Where the file system has no locks, there is none."""
+        descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        weakref.finalize(self, os.close, descriptor)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            raise ConfigError(
+                f"another process is writing to {self.path}: wait for it, or choose another --out"
+            ) from None
+        except OSError:
+            return
+
+    def _read(self, number: int, line: bytes) -> tuple[str, RolloutResult]:
+        try:
+            record = json.loads(line)
+            return record["arm"], from_record(record)
+        except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+            raise ConfigError(
+                f"line {number} of {self._rollouts} is no rollout ({type(error).__name__}): "
+                "delete that line to make the rollout again, or choose another --out"
+            ) from error
 
     def _claim(self, config: dict[str, Any]) -> None:
         file = self.path / "config.json"
@@ -69,7 +105,10 @@ class RunFolder:
                 raise ConfigError(f"{self.path} holds rollouts but no config.json; choose another --out")
             self.write_json("config.json", config)
             return
-        found = json.loads(file.read_text(encoding="utf-8"))
+        try:
+            found = dict(json.loads(file.read_text(encoding="utf-8")))
+        except (ValueError, TypeError):
+            raise ConfigError(f"{file} is no configuration of a run: choose another --out") from None
         changed = [key for key in sorted({*found, *config}) if found.get(key) != config.get(key)]
         if changed:
             key = changed[0]
@@ -86,6 +125,16 @@ class RunFolder:
             whole = content.rfind(b"\n") + 1
             if whole != len(content):
                 file.truncate(whole)
+
+
+def json_text(content: Mapping[str, Any]) -> str:
+    """JSON for people and programs: null for numbers that JSON can not hold."""
+    return json.dumps(_finite(content), indent=2, allow_nan=False) + "\n"
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
 
 
 def _finite(value: Any) -> Any:

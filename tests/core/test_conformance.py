@@ -157,7 +157,7 @@ async def finishes_what_was_cancelled(inner: ScriptedPolicy, *call: Any) -> Comp
         (drops_the_stop_token, "reported a stop but returned no stop token"),
         (loses_a_logprob, "logprobs for"),
         (says_length_at_a_stop, "a stop token ends with STOP"),
-        (ignores_the_limit, "max_tokens 1 gives one token"),
+        (ignores_the_limit, "gives no more tokens"),
         (forgets_on_tokens, "told of all tokens"),
         (tells_the_same_number_twice, "on_tokens only grows"),
         (ignores_the_seed, "make a difference"),

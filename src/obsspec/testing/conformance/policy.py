@@ -38,7 +38,7 @@ async def check_policy(
         alone = [await policy.generate(*call) for call in calls]
         for completion, (_, asked) in zip(alone, calls, strict=True):
             _is_as_asked(completion, asked, policy.weight_version)
-        await _limits(policy, calls)
+        await _limits(policy, calls, alone, exact)
         await _reports_tokens(policy, calls)
         await _cancels(policy, calls, open_requests, patience_s)
         await _agrees(policy, calls, alone, exact)
@@ -50,17 +50,21 @@ def _is_as_asked(completion: Completion, asked: Sampling, version: str) -> None:
     ids = completion.token_ids
     stopped = bool(ids) and ids[-1] in asked.stop_token_ids
     if completion.finish_reason is FinishReason.STOP and asked.stop_token_ids:
-        require(stopped, "a generation that stopped ends with its stop token")
+        require(stopped, "a generation that says STOP ends with a stop token, one that was cut says LENGTH")
     require(not stopped or completion.finish_reason is FinishReason.STOP, "a stop token ends with STOP, not LENGTH")
     require(all(logprob <= 1e-6 for logprob in completion.logprobs), "a logprob is not positive")
     require(completion.weight_version == version, "a completion carries the version it was sent with")
 
 
-async def _limits(policy: Policy, calls: Calls) -> None:
-    prompt, sampling = calls[0]
-    one = await policy.generate(prompt, replace(sampling, max_tokens=1, stop_token_ids=()))
-    require(len(one.token_ids) == 1, "max_tokens 1 gives one token")
-    require(one.finish_reason is FinishReason.LENGTH, "a generation that was cut says LENGTH")
+async def _limits(policy: Policy, calls: Calls, alone: list[Completion], exact: bool) -> None:
+    """One token, and all but one."""
+    for (prompt, sampling), whole in zip(calls, alone, strict=True):
+        for limit in {1, max(1, len(whole.token_ids) - 1)}:
+            cut = await policy.generate(prompt, replace(sampling, max_tokens=limit))
+            require(len(cut.token_ids) <= limit, f"max_tokens {limit} gives no more tokens; got {len(cut.token_ids)}")
+            _is_as_asked(cut, replace(sampling, max_tokens=limit), policy.weight_version)
+            if exact:
+                require(cut.token_ids == whole.token_ids[:limit], "a shorter limit cuts the same generation")
 
 
 async def _reports_tokens(policy: Policy, calls: Calls) -> None:

@@ -14,6 +14,10 @@ from obsspec.values import Observation, SandboxError, ToolCall
 SandboxFactory = Callable[[], AbstractAsyncContextManager[Sandbox]]
 
 
+# Odd durations, so that a probe can find these commands among all processes of a machine.
+SHORT, LONG = "sleep 1.03125", "sleep 30.03125"
+
+
 def bash(command: str) -> ToolCall:
     return ToolCall("bash", {"command": command})
 
@@ -104,7 +108,7 @@ async def _the_event_loop_goes_on(factory: SandboxFactory) -> None:
 
 async def _cancels(factory: SandboxFactory, running: OpenProbe | None, patience_s: float) -> None:
     async with factory() as sandbox:
-        await cancelled_after(lambda: sandbox.execute(bash("sleep 1; echo x > late")), 0.2, patience_s)
+        await cancelled_after(lambda: sandbox.execute(bash(f"{SHORT}; echo x > late")), 0.2, patience_s)
         await nothing_open(running, patience_s)
         await anyio.sleep(1.2)
         try:
@@ -118,7 +122,7 @@ async def _cancels(factory: SandboxFactory, running: OpenProbe | None, patience_
 async def _leaving_ends_everything(factory: SandboxFactory, running: OpenProbe | None, patience_s: float) -> None:
     async def leave() -> None:
         async with factory() as sandbox:
-            await sandbox.execute(bash("sleep 30"))
+            await sandbox.execute(bash(LONG))
 
     await cancelled_after(leave, 0.5, patience_s)
     await nothing_open(running, patience_s)

@@ -56,7 +56,8 @@ class Vocabulary:
         return self._controls[name]
 
     def is_control(self, token_id: int) -> bool:
-        return token_id in self._control_ids
+        """Whether this id is no text: a control token, or an id outside the vocabulary."""
+        return token_id in self._control_ids or not 0 <= token_id < self.size
 
 
 @lru_cache(maxsize=4)

@@ -28,6 +28,7 @@ class FileVocabulary:
             raise ConfigError(f"{path} is no tokenizer.json ({error}): give the file of the served model") from None
         self._controls = {str(token["content"]): int(token["id"]) for token in added}
         self._control_ids = frozenset(self._controls.values())
+        self._text_ids = frozenset(self._tokenizer.get_vocab().values())
 
     def encode(self, text: str) -> Tokens:
         """Ordinary ids of the text. Lone surrogates are an error (`TypeError`)."""
@@ -42,4 +43,5 @@ class FileVocabulary:
         return self._controls[name]
 
     def is_control(self, token_id: int) -> bool:
-        return token_id in self._control_ids
+        """Whether this id is no text: an added token, or an id outside the vocabulary (padding)."""
+        return token_id in self._control_ids or token_id not in self._text_ids

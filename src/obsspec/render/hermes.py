@@ -15,6 +15,8 @@ from typing import Any, cast
 from obsspec.render.vocabulary import Vocabulary
 from obsspec.values import Completion, FinishReason, Observation, StopReason, Tokens, ToolCall, Turn
 
+# Far below where Python gives up, which depends on who calls: a turn must be the same turn to everybody.
+_MAX_DEPTH = 32
 _CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
 
 
@@ -57,9 +59,9 @@ class HermesRenderer:
         if text is None:
             return Turn(error="malformed turn: control token inside")
         bodies: list[str] = _CALL.findall(text)
+        if "<tool_call>" in _CALL.sub("", text):  # one of several calls is no reason to run the others
+            return Turn(error="malformed tool call: not closed")
         if not bodies:
-            if "<tool_call>" in text:
-                return Turn(error="malformed tool call: not closed")
             return Turn(answer=text, stop=StopReason.FINAL)
         calls = [self._parse_call(body) for body in bodies]
         errors = [c for c in calls if isinstance(c, str)]
@@ -128,8 +130,10 @@ class HermesRenderer:
 
     def _parse_call(self, body: str) -> ToolCall | str:
         try:
-            loaded: Any = json.loads(body)
-        except (ValueError, RecursionError) as error:
+            loaded: Any = json.loads(body, parse_constant=_no_number)
+        except RecursionError:
+            return f"malformed tool call: arguments nested deeper than {_MAX_DEPTH}"
+        except ValueError as error:
             return f"malformed tool call: {error}"
         if not isinstance(loaded, dict):
             return f"malformed tool call: expected an object, got {type(loaded).__name__}"
@@ -140,11 +144,25 @@ class HermesRenderer:
         if not isinstance(arguments, dict):
             return f"malformed tool call: arguments must be an object, got {type(arguments).__name__}"
         arguments = cast("dict[str, Any]", arguments)
+        if _is_deeper(arguments, _MAX_DEPTH):
+            return f"malformed tool call: arguments nested deeper than {_MAX_DEPTH}"
         if not _is_text(json.dumps(arguments, ensure_ascii=False)):
             return "malformed tool call: a lone surrogate is not text"
         if not isinstance(arguments.get("command", ""), str):
             return "malformed tool call: command must be a string"
         return ToolCall(name, MappingProxyType(arguments))
+
+
+def _no_number(name: str) -> Any:
+    """Python reads NaN and Infinity, JSON has neither, and a NaN is not even equal to itself."""
+    raise ValueError(f"{name} is not JSON")
+
+
+def _is_deeper(value: Any, limit: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return False
+    inner = cast("Iterable[Any]", value.values() if isinstance(value, dict) else value)  # pyright: ignore[reportUnknownMemberType]
+    return limit == 0 or any(_is_deeper(each, limit - 1) for each in inner)
 
 
 def _is_text(text: str) -> bool:

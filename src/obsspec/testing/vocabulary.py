@@ -52,7 +52,7 @@ class ToyVocabulary:
         return self._controls[name]
 
     def is_control(self, token_id: int) -> bool:
-        return token_id >= len(self._pieces)
+        return not 0 <= token_id < len(self._pieces)
 
     def id(self, piece: str) -> int:
         """The id of one ordinary token by its text."""

@@ -36,7 +36,7 @@ def draw(pairs: Sequence[Pair], summary: dict[str, Any], target: Path) -> None:
 def _latencies(axes: Axes, pairs: Sequence[Pair], summary: dict[str, Any]) -> None:
     x = [pair.sequential.trajectory.agent_s for pair in pairs]
     y = [pair.speculative.trajectory.agent_s for pair in pairs]
-    top = 1.08 * max(*x, *y)
+    top = 1.08 * max(*x, *y) or 1.0
     axes.plot((0, top), (0, top), color="#888888", linewidth=1, label="equal")
     axes.scatter(x, y, color=GENERATE, alpha=0.75, label="one task")
     axes.set(xlim=(0, top), ylim=(0, top), xlabel="sequential agent latency (s)", ylabel="speculative (s)")
@@ -54,13 +54,19 @@ def _outcomes(axes: Axes, per_command: dict[str, Any], most: int = 12) -> None:
     left = [0.0] * len(names)
     for outcome, color in OUTCOMES.items():
         widths = [100 * per_command[name][outcome] for name in names]
-        axes.barh(names, widths, left=left, color=color, label=outcome)
+        axes.barh(range(len(names)), widths, left=left, color=color, label=outcome)
         left = [a + b for a, b in zip(left, widths, strict=True)]
-    labels = [f"{name} ({per_command[name]['attempts']})" for name in names]
-    axes.set_yticks(range(len(names)), labels)
+    labels = [f"{plain(name)} ({per_command[name]['attempts']})" for name in names]
+    axes.set_yticks(range(len(names)), labels, parse_math=False)
     axes.set(xlim=(0, 100), xlabel="% of attempts")
     axes.set_title("what became of each prediction, per command (attempts)", fontsize=10)
     axes.legend(loc="lower center", ncol=3, fontsize=8)
+
+
+def plain(text: str, most: int = 24) -> str:
+    """What a policy wrote, as a label: every character is one that the font has, and there are not too many."""
+    shown = "".join(c if c.isascii() and c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return shown if len(shown) <= most else f"{shown[: most - 3]}..."
 
 
 def _telling(pairs: Sequence[Pair]) -> Pair:
@@ -79,7 +85,7 @@ def _timeline(axes: Axes, pair: Pair) -> None:
             _speculation_bar(axes, span, start)
     axes.set_yticks((3, 2, 1, 0), ("sequential", "speculative: the loop", "early generations", "predictions"))
     axes.set(xlabel="seconds since the turn loop began", ylim=(-0.6, 3.6))
-    axes.set_title(f"one rollout in both arms: {pair.sequential.task_id}", fontsize=10)
+    axes.set_title(f"one rollout in both arms: {plain(pair.sequential.task_id, 60)}", fontsize=10, parse_math=False)
     for color, label in (
         (GENERATE, "policy generates (kept)"),
         (TOOL, "tool runs"),

@@ -37,13 +37,16 @@ def mean_estimate(values: Sequence[float]) -> Estimate:
 
 
 def reduction_estimate(sequential: Sequence[float], speculative: Sequence[float]) -> Estimate:
-    """1 - mean(speculative) / mean(sequential), pairs resampled together."""
+    """1 - mean(speculative) / mean(sequential), pairs resampled together; nan where nothing took any time."""
     a, b = np.asarray(sequential, dtype=np.float64), np.asarray(speculative, dtype=np.float64)
-    value = 1 - mean(speculative) / mean(sequential) if len(a) else float("nan")
+    if not a.any():
+        return Estimate(float("nan"), float("nan"), float("nan"))
+    value = 1 - mean(speculative) / mean(sequential)
     if len(a) < 2:
         return _estimate(value, None)
     index = _resample(len(a))
-    return _estimate(value, 1 - b[index].mean(axis=1) / a[index].mean(axis=1))
+    before, after = a[index].mean(axis=1), b[index].mean(axis=1)
+    return _estimate(value, 1 - after[before > 0] / before[before > 0])
 
 
 def _resample(size: int) -> NDArray[np.intp]:

@@ -8,7 +8,6 @@ from obsspec.rollout.equality import differences
 from obsspec.rollout.rules import RolloutRules
 from obsspec.testing.arm import Arm
 from obsspec.testing.episodes import Episode
-from obsspec.testing.scripts import toy_renderer
 from obsspec.values import Outcome, StopReason
 
 
@@ -50,7 +49,7 @@ def retold(episode: Episode, result: RolloutResult) -> list[str]:
     """The trajectory is its prompts, the sampled ids verbatim and the frames of its observations, with mask and
     logprobs exactly on what was sampled."""
     trajectory = result.trajectory
-    rules = RolloutRules(toy_renderer(), episode.limits, result.seed)
+    rules = RolloutRules(episode.renderer, episode.limits, result.seed)
     follow = rules.first(trajectory.instruction)
     mask, logprobs = [0] * len(follow.prompt), [0.0] * len(follow.prompt)
     for turn in trajectory.turns:
@@ -59,7 +58,7 @@ def retold(episode: Episode, result: RolloutResult) -> list[str]:
         logprobs += turn.completion.logprobs
         follow = Followup(ids, None)
         if rules.parse(turn.completion).stop is None:
-            frames = toy_renderer().extend(ids, (), turn.observations)
+            frames = episode.renderer.extend(ids, (), turn.observations)
             follow = Followup(frames if len(frames) <= episode.limits.max_context else ids, None)
         mask += [0] * (len(follow.prompt) - len(ids))
         logprobs += [0.0] * (len(follow.prompt) - len(ids))

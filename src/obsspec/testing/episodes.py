@@ -7,17 +7,20 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from random import Random
 
+from obsspec.protocols import Renderer
 from obsspec.rollout.rules import Limits
 from obsspec.testing.delays import choice, constant
 from obsspec.testing.environment import ScriptedEnvironment
+from obsspec.testing.hermes_script import HermesScript, toy_hermes_renderer
 from obsspec.testing.policy import Fault, Request, ScriptedPolicy, Spoil
 from obsspec.testing.sandbox import Answer, oracle, seeded_answers
-from obsspec.testing.scripts import TerminalScript, terminal_script
+from obsspec.testing.scripts import Script, terminal_script, toy_renderer
 from obsspec.testing.world_model import ScriptedWorldModel, mixture
 from obsspec.values import Completion, Context, EngineError, Observation, Priority, SandboxError
 
 TICK = 0.25  # all delays are multiples: events often fall on the same instant
 FAST = ((0.0,), (TICK,), (0.0, TICK, 2 * TICK))
+MAX_TURNS = (1, 3, 6, 8, 12)
 SLOW = ((4 * TICK, 8 * TICK, 16 * TICK), (0.0, 2 * TICK, 40 * TICK))
 
 
@@ -30,7 +33,8 @@ class Episode:
     breadth: int
     rollouts: int
     limits: Limits
-    script: TerminalScript
+    renderer: Renderer
+    script: Script
     right: float  # how often a prediction is right
     trouble: float  # how often the world model does something no one asked for
     engine_faults: int  # of 1,000 prompts, how many the engine fails on, or answers badly
@@ -48,20 +52,15 @@ def draw_episode(seed: int) -> Episode:
     """The same seed gives the same episode. D and K are 0 to 4."""
     random = Random(seed)
     sometimes = random.random
+    limits, renderer, script = _hermes(random) if sometimes() < 0.2 else _terminal(random)
     return Episode(
         seed=seed,
         depth=seed % 5,
         breadth=seed // 5 % 5,
         rollouts=2 if sometimes() < 0.1 else 1,
-        limits=Limits(
-            random.choice((1, 3, 6, 8, 12)), random.choice((8, 40, 40, 40, 40)), random.choice((100, 600, 600, 600))
-        ),
-        script=terminal_script(
-            final=random.choice((0.02, 0.15)),
-            malformed=random.choice((0.0, 0.1)),
-            cut=random.choice((0.0, 0.02)),
-            empty=random.choice((0.0, 0.01)),
-        ),
+        limits=limits,
+        renderer=renderer,
+        script=script,
         right=random.choice((0.0, 0.5, 0.9, 1.0)),
         trouble=random.choice((0.0, 0.0, 0.2)),
         engine_faults=random.choice((0, 0, 0, 0, 30)),
@@ -73,6 +72,24 @@ def draw_episode(seed: int) -> Episode:
     )
 
 
+def _terminal(random: Random) -> tuple[Limits, Renderer, Script]:
+    limits = Limits(random.choice(MAX_TURNS), random.choice((8, 40, 40, 40, 40)), random.choice((100, 600, 600, 600)))
+    script = terminal_script(
+        final=random.choice((0.02, 0.15)),
+        malformed=random.choice((0.0, 0.1)),
+        cut=random.choice((0.0, 0.02)),
+        empty=random.choice((0.0, 0.01)),
+    )
+    return limits, toy_renderer(), script
+
+
+def _hermes(random: Random) -> tuple[Limits, Renderer, Script]:
+    """Turns with several calls."""
+    limits = Limits(random.choice(MAX_TURNS), random.choice((60, 400, 400, 400)), random.choice((400, 4000, 4000)))
+    script = HermesScript(final=random.choice((0.02, 0.15)), cut=random.choice((0.0, 0.02)))
+    return limits, toy_hermes_renderer(), script
+
+
 def make_policy(episode: Episode, arm: str) -> ScriptedPolicy:
     """The same engine in both arms, at another pace."""
     random = Random(f"{episode.seed}/{arm}/policy")
@@ -80,7 +97,7 @@ def make_policy(episode: Episode, arm: str) -> ScriptedPolicy:
         episode.script,
         first_s=choice(random.random(), random.choice((*FAST, *FAST, *SLOW))),
         token_s=constant(random.choice((0.0, TICK / 4))),
-        chunk=4,
+        chunk=4 if episode.renderer is toy_renderer() else 40,
         fault=_faults(episode, random),
         spoil=_spoils(episode, random),
     )

@@ -17,7 +17,6 @@ from obsspec.testing.arm import Arm
 from obsspec.testing.audit import audit, audit_cancelled
 from obsspec.testing.environment import ScriptedEnvironment
 from obsspec.testing.episodes import Episode, draw_episode, make_environment, make_policy, make_world_model
-from obsspec.testing.scripts import toy_renderer
 from obsspec.values import Completion, Outcome, Priority, Sampling, StopReason, Tokens
 
 STALLED_S = 1e6  # in virtual time; episodes last minutes
@@ -150,6 +149,6 @@ def _environments(episode: Episode, arm: str) -> list[ScriptedEnvironment]:
 
 def _jobs(episode: Episode, arm: Arm) -> list[Job]:
     return [
-        Job(environment, RolloutRules(toy_renderer(), episode.limits, f"{episode.seed}/{i}"))
+        Job(environment, RolloutRules(episode.renderer, episode.limits, f"{episode.seed}/{i}"))
         for i, environment in enumerate(arm.environments)
     ]

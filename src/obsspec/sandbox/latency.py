@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
 
 from obsspec.values import ConfigError
 
+_DEVIATIONS = 8.0  # further from the median no draw is: `_uniform` has 48 bits
 REFERENCE = "constant:1.69"  # a remote sandbox of the reference workload
 
 
@@ -47,6 +49,8 @@ class LatencySpec:
     def _is_sound(self) -> bool:
         if not (math.isfinite(self.first) and math.isfinite(self.second) and self.first >= 0 and self.second >= 0):
             return False
+        if self.kind is LatencyKind.LOGNORMAL:  # every draw must be a number
+            return self.first == 0 or math.log(self.first) + _DEVIATIONS * self.second < math.log(sys.float_info.max)
         return self.kind is not LatencyKind.UNIFORM or self.first <= self.second
 
     def draw(self, seed: int, call: int) -> float:
@@ -56,7 +60,9 @@ class LatencySpec:
         share = _uniform(seed, call)
         if self.kind is LatencyKind.UNIFORM:
             return self.first + share * (self.second - self.first)
-        return self.first * math.exp(self.second * NormalDist().inv_cdf(share))
+        if self.first == 0:
+            return 0.0
+        return math.exp(math.log(self.first) + self.second * NormalDist().inv_cdf(share))
 
     def __str__(self) -> str:
         numbers = [self.first] if self.kind is LatencyKind.CONSTANT else [self.first, self.second]

@@ -3,6 +3,7 @@
 The fakes keep every promise of `obsspec.protocols`; what they say depends on seeds alone, when they say it on delays.
 """
 
+from obsspec.testing.hermes_script import HermesScript, toy_hermes_renderer, toy_hermes_vocabulary
 from obsspec.testing.policy import Request, ScriptedPolicy
 from obsspec.testing.sandbox import ScriptedSandbox, oracle, seeded_answers
 from obsspec.testing.scripts import TerminalScript, recite, terminal_script, toy_renderer
@@ -15,6 +16,7 @@ __all__ = [
     "Backend",
     "Ending",
     "Forecast",
+    "HermesScript",
     "Move",
     "Request",
     "ScriptedPolicy",
@@ -29,6 +31,8 @@ __all__ = [
     "run_virtual",
     "seeded_answers",
     "terminal_script",
+    "toy_hermes_renderer",
+    "toy_hermes_vocabulary",
     "toy_renderer",
     "toy_shell",
     "toy_shell_delay",

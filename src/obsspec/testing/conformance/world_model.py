@@ -59,7 +59,7 @@ async def _ask(world_model: WorldModel, context: Context, breadth: int) -> list[
         require(len(prediction.observations) == len(context.calls), "there is one observation for each call")
         require(0.0 <= prediction.confidence <= 1.0, "a confidence is a probability")
         require(bool(prediction.source), "a prediction names its source")
-    return emitted
+    return sorted(emitted, key=repr)  # in which order they arrive is no promise
 
 
 async def _ask_all(world_model: WorldModel, contexts: Sequence[Context], breadth: int) -> list[list[Prediction]]:

@@ -158,6 +158,16 @@ def speculate_past_the_budget(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Controller, "requested", requested)
 
 
+@fault(checks.walks, "walk")
+def do_not_go_deeper_after_a_match(patch: pytest.MonkeyPatch) -> None:
+    original = Controller._maybe_predict
+
+    def only_at_completion(self: Controller, node: Node) -> list[Command]:
+        return original(self, node) if node.parent is None and not node.children else []
+
+    patch.setattr(Controller, "_maybe_predict", only_at_completion)
+
+
 @fault(checks.walks)
 def hand_over_twice(patch: pytest.MonkeyPatch) -> None:
     original = Controller._hand_over

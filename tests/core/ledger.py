@@ -41,8 +41,17 @@ class Entry:
 class Ledger:
     """Feeds events to a controller and holds it to its promises. Plays the loop and the driver at once."""
 
-    def __init__(self, controller: Controller, continuation: Continuation, *, depth: int, breadth: int) -> None:
+    def __init__(
+        self,
+        controller: Controller,
+        continuation: Continuation,
+        *,
+        depth: int,
+        breadth: int,
+        gate_is_open: bool = True,
+    ) -> None:
         self.controller = controller
+        self.gate_is_open = gate_is_open
         self.continuation = continuation
         self.depth, self.breadth = depth, breadth
         self.entries: dict[int, Entry] = {}
@@ -135,6 +144,7 @@ class Ledger:
         for node in self._tree():
             assert self._unverified(node) <= self.depth
             assert self.entries[node].branches <= self.breadth
+            assert not self._is_missed(node), "what may be predicted is predicted at once"
 
     def _apply(self, commands: list[Command], old_head: int | None = None) -> None:
         for command in commands:
@@ -233,6 +243,14 @@ class Ledger:
     def _next(self, entry: Entry, observations: tuple[Observation, ...]) -> Tokens:
         assert entry.completion is not None
         return self.continuation.follow(entry.level, entry.key, entry.completion, observations).prompt
+
+    def _is_missed(self, node: int) -> bool:
+        """Whether nothing forbids a prediction here and none was asked for."""
+        entry = self.entries[node]
+        if entry.predict_asked or entry.outcome is not None or entry.turn is None or self.head is None:
+            return False
+        allowed = self.gate_is_open and self.continuation.speculable(entry.level, entry.turn)
+        return allowed and self.breadth > 0 and self._unverified(node) < self.depth
 
     def _has_calls(self, node: int) -> bool:
         turn = self.entries[node].turn

@@ -109,7 +109,9 @@ class Driver:
     def __init__(self, setting: Setting) -> None:
         self.rules = RolloutRules(RENDERER, Limits(setting.max_turns, 30, setting.max_context), "seed")
         controller = Controller(self.rules, PlannedGate(setting.gate), depth=setting.depth, breadth=setting.breadth)
-        self.ledger = Ledger(controller, self.rules, depth=setting.depth, breadth=setting.breadth)
+        self.ledger = Ledger(
+            controller, self.rules, depth=setting.depth, breadth=setting.breadth, gate_is_open=setting.gate == [True]
+        )
         self.seen: Observation | None = None  # what the tools of the head's turn answered
         self.draws = count()
 

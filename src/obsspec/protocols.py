@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -129,9 +128,3 @@ class Continuation(Protocol):
     def speculable(self, level: int, turn: Turn) -> bool:
         """False when it is already known that no call can follow turn `level`."""
         ...
-
-
-class SandboxProvider(Protocol):
-    """Opens sandboxes. Leaving the context, in any way, leaves no process of the sandbox alive."""
-
-    def open(self, spec: object) -> AbstractAsyncContextManager[Sandbox]: ...

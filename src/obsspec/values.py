@@ -31,6 +31,11 @@ class StopReason(StrEnum):
     RENDER_ERROR = "render_error"
     CANCELLED = "cancelled"
 
+    @property
+    def is_error(self) -> bool:
+        """A part failed: the rollout says nothing about the policy, and is made again when a run is resumed."""
+        return self in (StopReason.ENGINE_ERROR, StopReason.SANDBOX_ERROR, StopReason.RENDER_ERROR)
+
 
 class Outcome(StrEnum):
     """What became of the attempt to predict the observation of one committed turn with a tool call."""

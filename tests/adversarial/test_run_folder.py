@@ -37,7 +37,7 @@ def test_a_damaged_line_is_named_and_the_others_are_kept(tmp_path: Path, damage:
 @pytest.mark.parametrize("content", ["", "{", "[1]", "null", "3"])
 def test_a_damaged_configuration_is_one_line(tmp_path: Path, content: str) -> None:
     (tmp_path / "config.json").write_text(content)
-    with pytest.raises(ConfigError, match="is no configuration"):
+    with pytest.raises(ConfigError, match="is damaged"):
         RunFolder(tmp_path, CONFIG)
 
 

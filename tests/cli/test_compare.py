@@ -59,7 +59,7 @@ def command(*arguments: str) -> list[str]:
 
 def options(url: str, out: Path, tasks: int = 2, latency: str = "0.2") -> list[str]:
     return [
-        *("--policy", url, "--model-name", "scripted", "--tasks", str(tasks), "--latency", latency),
+        *("--policy", url, "--policy-name", "scripted", "--tasks", str(tasks), "--latency", latency),
         *("--max-turn-tokens", "32", "--out", str(out)),
     ]
 
@@ -118,8 +118,8 @@ def test_a_pair_that_differs_is_an_error_on_an_engine_that_claims_to_be_exact(tm
 def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
     nobody = "http://127.0.0.1:9"
     cases = {
-        ("--policy", nobody, "--model-name", "m"): "not reachable",
-        ("--policy", nobody): "--model-name",
+        ("--policy", nobody, "--policy-name", "m"): "not reachable",
+        ("--policy", nobody): "--policy-name",
         ("--policy", "missing.gguf"): "missing.gguf",
         ("--policy", "missing.safetensors"): "missing.safetensors",
         ("--families", "nope"): "unknown nope",

@@ -11,12 +11,14 @@ import pytest
 from rich.console import Console
 
 from obsspec.compare.distribution import p_values, same_distribution
+from obsspec.compare.judgement import judge
 from obsspec.compare.picture import draw
 from obsspec.compare.statistics import mean_estimate, reduction_estimate
 from obsspec.compare.summary import Pair, summarize
 from obsspec.compare.table import tables
 from obsspec.rollout.collector import Verdict
 from obsspec.testing.world_model import Move
+from obsspec.values import StopReason
 
 from .conftest import TOOL_S, TURNS, rollouts
 
@@ -68,12 +70,13 @@ def test_intervals_hold_the_value_and_vanish_for_one_sample() -> None:
 
 
 def test_table_and_picture_show_a_run(pairs: list[Pair], tmp_path: Path) -> None:
-    summary = {**summarize(pairs), "exact": True, "distribution_p": p_values(pairs)}
+    summary = summarize(pairs)
     console = Console(record=True, width=140, file=(tmp_path / "table.txt").open("w"))
     console.print(tables(summary))
     text = console.export_text()
     console.file.close()
-    assert "identical rollouts 3/3" in text
+    assert "3/3" in text
+    assert "final 3" in text
     assert "hidden tool time" in text
     draw(pairs, summary, tmp_path / "compare.png")
     assert (tmp_path / "compare.png").read_bytes().startswith(b"\x89PNG")
@@ -86,3 +89,22 @@ def test_g01_distribution_test_passes_equal_arms_and_catches_a_shift(pairs: list
     shifted = [Pair(p.sequential, replace(p.speculative, verdict=Verdict(0.0))) for p in many]
     assert p_values(shifted)["reward"] < 0.001
     assert not same_distribution(p_values(shifted))
+
+
+def test_a_run_whose_parts_failed_shows_nothing(pairs: list[Pair]) -> None:
+    for pair in pairs:
+        for result in (pair.sequential, pair.speculative):
+            result.trajectory.stop = StopReason.ENGINE_ERROR
+            result.trajectory.error = "engine is gone"
+    assert summarize(pairs)["identical"] == 3  # alike in their failure
+    judgement = judge(pairs, exact=True)
+    assert not judgement.good
+    assert "6 rollouts ended by an error" in judgement.line
+    assert "engine is gone" in judgement.line
+
+
+def test_few_pairs_can_not_tell_distributions_apart_and_it_is_said(pairs: list[Pair]) -> None:
+    shifted = [Pair(p.sequential, replace(p.speculative, verdict=Verdict(0.0))) for p in pairs]
+    assert "too few different pairs (3 < 14)" in judge(shifted, exact=False).line
+    assert not judge(shifted, exact=True).good
+    assert not judge([shifted[i % 3] for i in range(30)], exact=False).good

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from typing import NoReturn, cast
 
 from cyclopts import App
 from rich.console import Console
 
-from obsspec.values import ConfigError
+from obsspec.values import ConfigError, EngineError, SandboxError
 
+_SAID = (ConfigError, EngineError, SandboxError)  # one line says it all
 app = App(name="obsspec", help="Lossless observation speculation for tool-using LLM agents.")
 app.command("obsspec.cli.compare:compare")
 app.command("obsspec.cli.evaluate:evaluate")
@@ -16,34 +18,40 @@ app.command("obsspec.train.cli:app", name="train")
 
 
 def main() -> None:
-    """Runs a command. A wrong configuration is one line on stderr and exit status 2; Ctrl-C is 130."""
+    """Runs a command. A wrong configuration or a part that fails is one line on stderr and exit status 2; Ctrl-C 130."""
     try:
         result = app()
     except KeyboardInterrupt:
-        Console(stderr=True).print("interrupted")
-        sys.exit(130)
+        _interrupted()
     except BaseExceptionGroup as group:
+        if group.subgroup(KeyboardInterrupt) is not None:
+            _interrupted()
         error = _first(group)
         if error is None:
             raise
         _fail(error)
-    except ConfigError as error:
+    except _SAID as error:
         _fail(error)
     else:
         sys.exit(result if isinstance(result, int) else 0)
 
 
-def _fail(error: ConfigError) -> None:
+def _interrupted() -> NoReturn:
+    Console(stderr=True).print("interrupted")
+    sys.exit(130)
+
+
+def _fail(error: Exception) -> None:
     Console(stderr=True, soft_wrap=True).print(f"obsspec: {error}", style="bold red", highlight=False, markup=False)
     sys.exit(2)
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> ConfigError | None:
-    """The ConfigError in a group of nothing but those."""
-    wrong, rest = group.split(ConfigError)
+def _first(group: BaseExceptionGroup[BaseException]) -> Exception | None:
+    """The first error in a group of nothing but those that one line can say."""
+    wrong, rest = group.split(_SAID)
     if wrong is None or rest is not None:
         return None
-    error: ConfigError | ExceptionGroup[ConfigError] = wrong
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+    error: Exception = wrong
+    while isinstance(error, ExceptionGroup):
+        error = cast("ExceptionGroup[Exception]", error).exceptions[0]
     return error

@@ -9,10 +9,11 @@ from typing import Annotated
 import anyio
 from cyclopts import Parameter
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from obsspec.cli.console import wide_console
-from obsspec.compare.distribution import p_values, same_distribution
+from obsspec.cli.console import check_json, wide_console, write_json
+from obsspec.compare.judgement import judge
 from obsspec.compare.parts import open_parts
 from obsspec.compare.picture import draw
 from obsspec.compare.run import Arm, finished_pairs, run_pairs
@@ -36,19 +37,21 @@ def compare(
     that is not bit-exact: when the arms do not sample from the same distribution), 2 for a wrong configuration.
     """
     settings = settings or CompareSettings()
+    check_json(json)
     console = wide_console()
     folder = RunFolder(out, settings.as_config())
     try:
-        pairs, exact = anyio.run(partial(_run, settings, folder, console))
+        pairs = anyio.run(partial(_run, settings, folder, console))
     except KeyboardInterrupt:
-        _report(finished_pairs(folder), folder, console, exact=True)
-        console.print(f"[bold]interrupted[/]: finished rollouts are in {out}; the same command resumes")
+        _report(finished_pairs(folder), folder, console)
+        console.print(f"[bold]interrupted[/]: finished rollouts are in {escape(str(out))}; the same command resumes")
         return 130
-    return _report(pairs, folder, console, exact=exact, json=json)
+    return _report(pairs, folder, console, json)
 
 
-async def _run(settings: CompareSettings, folder: RunFolder, console: Console) -> tuple[list[Pair], bool]:
+async def _run(settings: CompareSettings, folder: RunFolder, console: Console) -> list[Pair]:
     async with open_parts(settings, console, folder.path) as opened:
+        folder.claim("identity.json", opened.identity)
         folder.write_json("environment.json", opened.description)
         with _progress(console) as progress:
             bar = progress.add_task("rollouts", total=2 * settings.tasks)
@@ -63,7 +66,7 @@ async def _run(settings: CompareSettings, folder: RunFolder, console: Console) -
                     highlight=False,
                 )
 
-            return await run_pairs(settings, opened.parts, folder, finished), opened.exact
+            return await run_pairs(settings, opened.parts, folder, finished)
 
 
 def _progress(console: Console) -> Progress:
@@ -78,18 +81,18 @@ def _progress(console: Console) -> Progress:
     )
 
 
-def _report(pairs: list[Pair], folder: RunFolder, console: Console, *, exact: bool, json: Path | None = None) -> int:
-    """Writes and prints the figures. `exact`: identical rollouts are demanded; else equal distributions are."""
+def _report(pairs: list[Pair], folder: RunFolder, console: Console, json: Path | None = None) -> int:
+    """Writes and prints the figures; the exit status of the command."""
     if not pairs:
         console.print("no pair is complete yet")
         return 1
-    p = p_values(pairs)
-    summary = {**summarize(pairs), "exact": exact, "distribution_p": p}
+    exact = bool(folder.read_json("identity.json")["exact"])
+    judgement = judge(pairs, exact=exact)
+    summary = {**summarize(pairs), "exact": exact, **judgement.figures}
     written = folder.write_json("summary.json", summary)
     draw(pairs, summary, folder.path / "compare.png")
-    if json is not None:
-        json.write_text(written.read_text(encoding="utf-8"), encoding="utf-8")
     console.print(tables(summary))
-    console.print(f"run folder: {folder.path} (rollouts.jsonl, summary.json, compare.png)")
-    good = summary["identical"] == len(pairs) if exact else same_distribution(p)
-    return 0 if good else 1
+    console.print(judgement.line, style="bold green" if judgement.good else "bold red", highlight=False)
+    console.print(f"run folder: {escape(str(folder.path))} (rollouts.jsonl, summary.json, compare.png)")
+    write_json(json, written.read_text(encoding="utf-8"))
+    return 0 if judgement.good else 1

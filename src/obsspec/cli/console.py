@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from rich.console import Console
+
+from obsspec.values import ConfigError
 
 TABLE_WIDTH = 120
 
@@ -11,3 +15,19 @@ def wide_console() -> Console:
     """A terminal's own width; wide enough for the tables where output goes to a file or a pipe."""
     console = Console()
     return console if console.is_terminal else Console(width=TABLE_WIDTH)
+
+
+def check_json(path: Path | None) -> None:
+    """Before a long run: the file of `--json` can be written. Raises `ConfigError`."""
+    if path is not None and (path.is_dir() or not path.parent.is_dir()):
+        raise ConfigError(f"--json {path}: give a file in a directory that exists")
+
+
+def write_json(path: Path | None, text: str) -> None:
+    """Raises `ConfigError`; None is no file."""
+    if path is None:
+        return
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"can not write --json {path}: {error.strerror or error}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json as json_module
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -14,11 +13,13 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from obsspec.cli.console import wide_console
+from obsspec.cli.console import check_json, wide_console, write_json
 from obsspec.compare.evaluate import Predicted, predict_all, quality
 from obsspec.compare.parts import open_parts
 from obsspec.compare.run import sequential_results
 from obsspec.compare.settings import CompareSettings
+from obsspec.compare.table import label, percent
+from obsspec.rollout.store import json_text
 
 
 def evaluate(
@@ -33,10 +34,11 @@ def evaluate(
     """
     settings = settings or CompareSettings()
     console = wide_console()
+    check_json(json)
     figures = anyio.run(partial(_run, settings, console))
-    console.print(_table(figures))
-    if json is not None:
-        json.write_text(json_module.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    console.print(_rewards(figures))
+    console.print(_matches(figures))
+    write_json(json, json_text(figures))
     return 0
 
 
@@ -50,21 +52,27 @@ async def _run(settings: CompareSettings, console: Console) -> dict[str, Any]:
     return quality(results, predicted)
 
 
-def _table(figures: dict[str, Any]) -> Table:
-    table = Table(title="Quality of policy and world model on unseen tasks", title_justify="left")
-    table.add_column("")
-    table.add_column("", justify="right")
-    table.add_row("tasks", str(figures["tasks"]))
-    table.add_row("reward", f"{100 * figures['reward']:.1f} %")
-    table.add_row("predicted observations", str(figures["predictions"]))
-    for name, key in (
-        ("match", "match"),
-        ("match, non-empty outputs", "match_nonempty"),
-        ('match of always guessing "no output"', "match_trivial"),
-    ):
-        table.add_row(name, f"{100 * figures[key]:.1f} %")
+def _rewards(figures: dict[str, Any]) -> Table:
+    table = Table(title="Reward of the policy on unseen tasks", title_justify="left")
+    table.add_column("family")
+    table.add_column("reward", justify="right")
     for family, reward in figures["reward_per_family"].items():
-        table.add_row(f"reward, {family}", f"{100 * reward:.1f} %")
-    for command, (count, match) in figures["match_per_command"].items():
-        table.add_row(f"match, {command}", f"{100 * match:.1f} % of {count}")
+        table.add_row(family, percent(reward))
+    table.add_row(f"all {figures['tasks']} tasks", percent(figures["reward"]), style="bold")
     return table
+
+
+def _matches(figures: dict[str, Any]) -> Table:
+    table = Table(title="Exact match of the world model", title_justify="left")
+    table.add_column("command")
+    for name in ("predictions", "match", "non-empty outputs", 'always guessing "no output"'):
+        table.add_column(name, justify="right")
+    for command, shares in figures["match_per_command"].items():
+        table.add_row(label(command), *_row(shares))
+    table.add_row("all", *_row(figures), style="bold")
+    return table
+
+
+def _row(shares: dict[str, Any]) -> list[str]:
+    rates = (percent(shares[name]) for name in ("match", "match_nonempty", "match_trivial"))
+    return [str(shares["predictions"]), *rates]

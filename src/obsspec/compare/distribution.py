@@ -15,6 +15,7 @@ from obsspec.rollout.collector import RolloutResult
 
 FLIPS = 20_000
 LEVEL = 0.001  # after Bonferroni correction: a false alarm in one of a thousand comparisons
+FEWEST = 14  # with fewer differing pairs no p-value can fall below the level
 
 
 def _mean_logprob(result: RolloutResult) -> float:

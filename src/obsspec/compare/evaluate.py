@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from statistics import median
 from typing import Any
 
 import anyio
@@ -65,23 +66,26 @@ async def predict_all(result: RolloutResult, renderer: Renderer, world_model: Wo
 
 def quality(results: list[RolloutResult], predicted: list[Predicted]) -> dict[str, Any]:
     """Shares in 0..1. `match_trivial`: what always guessing "no output" would match."""
-    telling = [p for p in predicted if not p.trivial]
     families = sorted({result.task_id.split("-")[0] for result in results})
     programs = sorted({p.program for p in predicted})
     return {
         "tasks": len(results),
         "reward": mean([result.verdict.reward for result in results]),
-        "predictions": len(predicted),
-        "match": share(sum(p.matched for p in predicted), len(predicted)),
-        "match_nonempty": share(sum(p.matched for p in telling), len(telling)),
-        "match_trivial": share(sum(p.trivial for p in predicted), len(predicted)),
+        **_matches(predicted),
+        "prediction_p50_s": median([p.latency_s for p in predicted]) if predicted else float("nan"),
         "reward_per_family": {
             family: mean([r.verdict.reward for r in results if r.task_id.split("-")[0] == family])
             for family in families
         },
-        "match_per_command": {
-            name: [len(those), share(sum(p.matched for p in those), len(those))]
-            for name in programs
-            if (those := [p for p in predicted if p.program == name])
-        },
+        "match_per_command": {name: _matches([p for p in predicted if p.program == name]) for name in programs},
+    }
+
+
+def _matches(predicted: list[Predicted]) -> dict[str, Any]:
+    telling = [p for p in predicted if not p.trivial]
+    return {
+        "predictions": len(predicted),
+        "match": share(sum(p.matched for p in predicted), len(predicted)),
+        "match_nonempty": share(sum(p.matched for p in telling), len(telling)),
+        "match_trivial": share(sum(p.trivial for p in predicted), len(predicted)),
     }

@@ -21,7 +21,7 @@ from obsspec.models.tokenizer import load_vocabulary
 from obsspec.models.tokenizer_file import FileVocabulary
 from obsspec.policy.exactness import ExactnessReport, check_exactness
 from obsspec.policy.llama import LlamaPolicy, open_llama_policy
-from obsspec.policy.llama_server import EngineMode, EngineSettings
+from obsspec.policy.llama_server import EngineMode, EngineSettings, cores_minus_one
 from obsspec.policy.openai import TokenEndpointPolicy
 from obsspec.policy.retry import Retrying
 from obsspec.protocols import Policy, Renderer
@@ -31,7 +31,7 @@ from obsspec.render.vocabulary import Vocabulary
 from obsspec.sandbox.local import LocalSandboxes
 from obsspec.sandbox.serving import serve_sandboxes
 from obsspec.tasks.environment import TerminalSandboxes
-from obsspec.values import ConfigError
+from obsspec.values import ConfigError, EngineError
 from obsspec.world.language import LanguageWorldModel
 
 SYSTEM = (
@@ -44,10 +44,14 @@ BLOCK = 256  # the engine's contexts are multiples of this
 
 @dataclass(frozen=True, slots=True)
 class OpenedParts:
-    """`exact`: the start-up check saw bit-identical results, so that identical rollouts can be demanded."""
+    """`exact`: the start-up check saw bit-identical results, so that identical rollouts can be demanded.
+
+    `identity`: what must be the same when a run is resumed; `description`: everything else worth knowing.
+    """
 
     parts: Parts
     exact: bool
+    identity: dict[str, Any]
     description: dict[str, Any]
 
 
@@ -60,15 +64,17 @@ async def open_parts(
         sandboxes, where = await _open_sandboxes(settings, stack)
         console.print(f"sandboxes: {where}", highlight=False)
         engines = _Engines(settings, console, log_folder, stack)
-        policy = await engines.open("policy", settings.policy)
-        same = settings.world_model == "same"
-        world = policy if same else await engines.open("world model", settings.world_model)
-        report = await check_exactness(policy)
+        policy = await engines.open("policy", settings.policy, settings.policy_name)
+        world = policy
+        if settings.world_model != "same":
+            world = await engines.open("world model", settings.world_model, settings.world_model_name)
+        report = await _check(policy)
         _say_exactness(settings, report, console)
         renderer = _renderer(settings)
-        world_model = LanguageWorldModel(world, renderer, model="" if same else settings.model_name)
+        world_model = LanguageWorldModel(world, renderer, max_context=settings.max_context)
         parts = Parts(Retrying(policy), world_model, renderer, sandboxes, engines.start_cold)
-        yield OpenedParts(parts, report.exact, _describe(settings, where, engines, report))
+        identity = {"exact": report.exact, "obsspec": version("obsspec"), **engines.versions}
+        yield OpenedParts(parts, report.exact, identity, _describe(settings, where, engines, report))
 
 
 class _Engines:
@@ -86,10 +92,15 @@ class _Engines:
         for reset in self._resets:
             await reset()
 
-    async def open(self, role: str, what: str) -> Policy:
+    @property
+    def versions(self) -> dict[str, str]:
+        """What identifies the weights behind each role."""
+        return {role: described["version"] for role, described in self.described.items()}
+
+    async def open(self, role: str, what: str, name: str) -> Policy:
         if is_url(what):
-            endpoint = TokenEndpointPolicy(what, self._settings.model_name)
-            self.described[role] = {"url": what, "model": self._settings.model_name}
+            endpoint = TokenEndpointPolicy(what, name)
+            self.described[role] = {"url": what, "version": name}
             await self._stack.enter_async_context(endpoint)
             await endpoint.check()
             return endpoint
@@ -126,16 +137,25 @@ class _Engines:
         return file_model(path)
 
     def _slots(self) -> int:
-        """One for each generation that may run at a time: the committed one, and K branches at each depth."""
+        """For each rollout the committed generation, and K branches at each depth; more than that wait for a slot."""
         settings = self._settings
         return settings.concurrency * (1 + max(1, settings.breadth) * max(1, settings.depth))
 
     def _threads(self) -> int:
         """All cores but one by default, split evenly when there are two embedded engines."""
         settings = self._settings
-        every = settings.threads or max(1, (os.cpu_count() or 2) - 1)
-        embedded = [what for what in (settings.policy, settings.world_model) if what != "same" and not is_url(what)]
-        return max(1, every // max(1, len(embedded)))
+        every = settings.threads or cores_minus_one()
+        engines = sum(what != "same" and not is_url(what) for what in (settings.policy, settings.world_model))
+        if every < engines:
+            raise ConfigError(f"{engines} embedded engines need as many threads, there are {every}: set --threads")
+        return every // engines
+
+
+async def _check(policy: Policy) -> ExactnessReport:
+    try:
+        return await check_exactness(policy)
+    except EngineError as error:
+        raise ConfigError(f"the policy's engine failed its start-up check: {error}") from error
 
 
 async def _open_sandboxes(settings: CompareSettings, stack: AsyncExitStack) -> tuple[TerminalSandboxes, str]:

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -24,7 +23,6 @@ def draw(pairs: Sequence[Pair], summary: dict[str, Any], target: Path) -> None:
     """Write the PNG. With no pair there is nothing to draw, and nothing is written."""
     if not pairs:
         return
-    mpl.use("Agg")
     figure = Figure(figsize=(13, 9), layout="constrained")
     grid = figure.add_gridspec(2, 2, height_ratios=(1, 1.15))
     _latencies(figure.add_subplot(grid[0, 0]), pairs, summary)

@@ -6,6 +6,9 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+import anyio
+import anyio.to_thread
+
 from obsspec.compare.settings import CompareSettings
 from obsspec.compare.summary import Pair
 from obsspec.protocols import Policy, Renderer, WorldModel
@@ -39,13 +42,14 @@ Progress = Callable[[Arm, RolloutResult], None]
 
 
 async def run_pairs(settings: CompareSettings, parts: Parts, folder: RunFolder, progress: Progress) -> list[Pair]:
-    """Every pair of the comparison; rollouts already in `folder` are not made again.
+    """Every pair of the comparison; rollouts already in `folder` are not made again, unless a part failed in them.
 
     Each arm of a block starts with empty prefix caches, so that neither profits from the other's prompts.
     Cancelled: finished rollouts are in the folder.
     """
     tasks = _tasks(settings)
-    done: dict[tuple[str, str], RolloutResult] = {(arm, r.task_id): r for arm, r in folder.results()}
+    done = {(arm, r.task_id): r for arm, r in folder.results() if not r.trajectory.stop.is_error}
+    writing = anyio.Lock()
     collectors = {arm: _collector(arm, settings, parts) for arm in Arm}
     for block, order in _blocks(tasks, settings.concurrency):
         for arm in order:
@@ -54,7 +58,8 @@ async def run_pairs(settings: CompareSettings, parts: Parts, folder: RunFolder, 
                 continue
 
             async def keep(result: RolloutResult, arm: Arm = arm) -> None:
-                folder.append(arm, result)
+                async with writing:
+                    await anyio.to_thread.run_sync(folder.append, arm, result)
                 done[arm, result.task_id] = result
                 progress(arm, result)
 
@@ -104,7 +109,6 @@ def _job(task: Task, settings: CompareSettings, parts: Parts) -> Job:
         limits,
         seed=f"{settings.seed}/{task.id}",
         temperature=settings.temperature,
-        model=settings.model_name,
     )
     return Job(TaskEnvironment(task, parts.sandboxes), rules, group=task.id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Annotated, Any
@@ -26,6 +27,12 @@ class SandboxKind(StrEnum):
 
 def _help(text: str) -> Parameter:
     return Parameter(help=text)
+
+
+_LEAST = {
+    **dict.fromkeys(("tasks", "concurrency", "max_turns", "max_turn_tokens", "max_context"), 1),
+    **dict.fromkeys(("depth", "breadth", "threads"), 0),
+}
 
 
 @Parameter(name="*")
@@ -63,7 +70,8 @@ class CompareSettings:
             "or the URL of a token endpoint."
         ),
     ] = "same"
-    model_name: Annotated[str, _help("Model name that a token endpoint serves; needed with a URL.")] = ""
+    policy_name: Annotated[str, _help("Name of the policy's model at its URL.")] = ""
+    world_model_name: Annotated[str, _help("Name of the world model at its URL.")] = ""
     tokenizer: Annotated[
         str, _help("Tokenizer of a token endpoint's model: 'bundled', a GGUF file or a tokenizer.json.")
     ] = "bundled"
@@ -86,17 +94,17 @@ class CompareSettings:
     max_context: Annotated[int, _help("Tokens of prompt and turn together.")] = 2048
 
     def __post_init__(self) -> None:
-        for name, least in (("tasks", 1), ("concurrency", 1), ("depth", 0), ("breadth", 0), ("threads", 0)):
+        for name, least in _LEAST.items():
             if getattr(self, name) < least:
-                raise ConfigError(f"--{name} must be at least {least}, got {getattr(self, name)}")
+                raise ConfigError(f"--{name.replace('_', '-')} must be at least {least}, got {getattr(self, name)}")
         unknown = sorted(set(self.family_names) - set(FAMILIES))
         if unknown:
             raise ConfigError(f"--families: unknown {', '.join(unknown)}; known: {', '.join(sorted(FAMILIES))}")
-        if self.temperature < 0:
-            raise ConfigError(f"--temperature must not be negative, got {self.temperature}")
-        urls = [name for name in ("policy", "world_model") if is_url(getattr(self, name))]
-        if urls and not self.model_name:
-            raise ConfigError(f"--{urls[0].replace('_', '-')} is a URL: name the served model with --model-name")
+        if not 0 <= self.temperature < math.inf:
+            raise ConfigError(f"--temperature must be a number and not negative, got {self.temperature}")
+        for role, option in (("policy", "--policy"), ("world_model", "--world-model")):
+            if is_url(getattr(self, role)) and not getattr(self, f"{role}_name"):
+                raise ConfigError(f"{option} is a URL: name the model it serves with {option}-name")
 
     @property
     def family_names(self) -> tuple[str, ...]:

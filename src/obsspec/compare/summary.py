@@ -60,6 +60,7 @@ def summarize(pairs: Sequence[Pair]) -> dict[str, Any]:
     return {
         "pairs": len(pairs),
         "identical": sum(not pair.differences for pair in pairs),
+        "errors": sum(result.trajectory.stop.is_error for result in (*a, *b)),
         "reward_sequential": mean([result.verdict.reward for result in a]),
         "reward_speculative": mean([result.verdict.reward for result in b]),
         **_interval("agent_s_sequential", mean_estimate(latency_a)),

@@ -6,11 +6,12 @@ import math
 from typing import Any
 
 from rich.console import Group
+from rich.markup import escape
 from rich.table import Table
 
 
 def tables(summary: dict[str, Any]) -> Group:
-    return Group(_main(summary), "", _commands(summary["per_command"]), "", _verdict(summary))
+    return Group(_main(summary), "", _commands(summary["per_command"]))
 
 
 def _main(s: dict[str, Any]) -> Table:
@@ -19,23 +20,24 @@ def _main(s: dict[str, Any]) -> Table:
     table.add_column("sequential", justify="right")
     table.add_column("speculative", justify="right")
     table.add_row("tasks", str(s["pairs"]), str(s["pairs"]))
-    table.add_row("reward", _percent(s["reward_sequential"]), _percent(s["reward_speculative"]))
+    table.add_row("reward", percent(s["reward_sequential"]), percent(s["reward_speculative"]))
     table.add_row("agent latency (95 % CI)", _seconds(s, "agent_s_sequential"), _seconds(s, "agent_s_speculative"))
     low, high = s["reduction_ci"]
-    table.add_row("reduction (95 % CI)", "", f"{_percent(s['reduction'])} [{_percent(low)}, {_percent(high)}]")
-    table.add_row("hidden tool time", "", _percent(s["hidden_tool_time"]))
+    table.add_row("reduction (95 % CI)", "", f"{percent(s['reduction'])} [{percent(low)}, {percent(high)}]")
+    table.add_row("hidden tool time", "", percent(s["hidden_tool_time"]))
     table.add_row("tool calls, tool time a rollout", _tools(s), "")
-    outcomes = " / ".join((_percent(s["match"]), _percent(s["rollback"]), _percent(s["cancel"])))
+    outcomes = " / ".join((percent(s["match"]), percent(s["rollback"]), percent(s["cancel"])))
     table.add_row("match / rollback / cancel", "", f"{outcomes} of {s['attempts']}")
     table.add_row("gated / failed", "", f"{s['gated']} / {s['failed']} of {s['turns_with_a_call']} turns")
-    table.add_row("match, non-empty outputs", "", _percent(s["match_nonempty"]))
-    table.add_row('match of always guessing "no output"', "", _percent(s["match_trivial"]))
+    table.add_row("match, non-empty outputs", "", percent(s["match_nonempty"]))
+    table.add_row('match of always guessing "no output"', "", percent(s["match_trivial"]))
     table.add_row("realized depth / breadth", "", f"{_number(s['realized_depth'])} / {_number(s['realized_breadth'])}")
     table.add_row(
         "decode rate, tokens/s", _number(s["decode_rate_sequential"], 1), _number(s["decode_rate_speculative"], 1)
     )
     table.add_row("prediction latency p50", "", f"{_number(s['prediction_p50_s'], 3)} s")
     table.add_row("discarded policy tokens a rollout", "0", _number(s["discarded_policy_tokens"], 1))
+    table.add_row("how rollouts ended", _stops(s["stops"]["sequential"]), _stops(s["stops"]["speculative"]))
     table.add_row("identical rollouts", "", f"{s['identical']}/{s['pairs']}")
     return table
 
@@ -47,30 +49,29 @@ def _commands(per_command: dict[str, Any]) -> Table:
         table.add_column(name, justify="right")
     for command, shares in per_command.items():
         table.add_row(
-            command,
+            label(command),
             str(shares["turns"]),
             _number(shares["tool_s"], 3),
             _number(shares["prediction_s"], 3),
-            _percent(shares["match"]),
-            _percent(shares["rollback"]),
-            _percent(shares["cancel"]),
+            percent(shares["match"]),
+            percent(shares["rollback"]),
+            percent(shares["cancel"]),
             str(shares["gated"]),
             str(shares["failed"]),
-            _percent(shares["match_nonempty"]),
-            _percent(shares["match_trivial"]),
+            percent(shares["match_nonempty"]),
+            percent(shares["match_trivial"]),
         )
     return table
 
 
-def _verdict(s: dict[str, Any]) -> str:
-    line = f"identical rollouts {s['identical']}/{s['pairs']}"
-    if s["identical"] == s["pairs"]:
-        return f"[bold green]{line}[/]"
-    if not s["exact"]:
-        tests = ", ".join(f"{name} p={value:.3g}" for name, value in s["distribution_p"].items())
-        return f"[bold]{line} (not demanded of this engine); same distribution: {tests}[/]"
-    named = ", ".join(f"{d['task_id']} ({', '.join(d['fields'])})" for d in s["different_pairs"])
-    return f"[bold red]{line}; different: {named}[/]"
+def label(text: str, most: int = 32) -> str:
+    """What a policy wrote, as a table shows it: no markup, no control characters, not too long."""
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return escape(shown if len(shown) <= most else f"{shown[: most - 3]}...")
+
+
+def _stops(stops: dict[str, int]) -> str:
+    return ", ".join(f"{reason} {count}" for reason, count in stops.items())
 
 
 def _tools(s: dict[str, Any]) -> str:
@@ -82,7 +83,7 @@ def _seconds(s: dict[str, Any], name: str) -> str:
     return f"{_number(s[name])} s [{_number(low)}, {_number(high)}]"
 
 
-def _percent(value: float) -> str:
+def percent(value: float) -> str:
     return "-" if math.isnan(value) else f"{100 * value:.1f} %"
 
 

@@ -41,7 +41,8 @@ class EngineMode(StrEnum):
 _BATCH = {EngineMode.EXACT: 8, EngineMode.FAST: 32}
 
 
-def _cores_minus_one() -> int:
+def cores_minus_one() -> int:
+    """Of the cores this process may use."""
     return max(1, len(os.sched_getaffinity(0)) - 1)
 
 
@@ -156,7 +157,7 @@ async def _shielded_start(model: ServedModel, settings: EngineSettings, log: Pat
 def _spawn(model: Path, settings: EngineSettings, log: Path) -> subprocess.Popen[bytes]:
     values = {
         "port": settings.port,
-        "threads": settings.threads or _cores_minus_one(),
+        "threads": settings.threads or cores_minus_one(),
         "slots": settings.slots,
         "context": settings.context,
         "batch": max(_BATCH[settings.mode], settings.slots),  # every slot adds a token to a batch

@@ -141,7 +141,7 @@ class Collector:
 
     @staticmethod
     async def _verify(job: Job, sandbox: Sandbox, trajectory: Trajectory) -> Verdict:
-        if trajectory.stop in (StopReason.SANDBOX_ERROR, StopReason.ENGINE_ERROR, StopReason.RENDER_ERROR):
+        if trajectory.stop.is_error:
             return Verdict(0.0, (f"not verified: {trajectory.stop}",))
         return await job.environment.verify(sandbox, trajectory)
 

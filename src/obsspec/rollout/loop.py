@@ -17,7 +17,6 @@ from obsspec.values import (
     RenderError,
     SandboxError,
     StopReason,
-    ToolCall,
 )
 
 
@@ -91,8 +90,3 @@ async def _turn(
         trajectory.answer = turn.answer
         return turn.stop
     return record
-
-
-def commands(trajectory: Trajectory) -> list[ToolCall]:
-    """All tool calls that were executed, in order."""
-    return [call for turn in trajectory.turns for call in turn.calls]

@@ -29,7 +29,7 @@ class RunFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock()
-            self._claim(json.loads(json.dumps(config)))
+            self.claim("config.json", config)
             self._cut_torn_line()
         except OSError as error:
             raise ConfigError(f"can not use the run folder {path}: {error.strerror or error}") from error
@@ -75,6 +75,16 @@ class RunFolder:
             raise ConfigError(f"can not write {target}: {error.strerror or error}") from error
         return target
 
+    def read_json(self, name: str) -> dict[str, Any]:
+        """A file that `write_json` or `claim` has written. Raises `ConfigError`."""
+        file = self.path / name
+        try:
+            return dict(json.loads(file.read_text(encoding="utf-8")))
+        except OSError as error:
+            raise ConfigError(f"can not read {file}: {error.strerror or error}") from error
+        except (ValueError, TypeError):
+            raise ConfigError(f"{file} is damaged: choose another --out") from None
+
     def _lock(self) -> None:
         """Held until this object or the process ends. Where the file system has no locks, there is none."""
         descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -98,17 +108,16 @@ class RunFolder:
                 "delete that line to make the rollout again, or choose another --out"
             ) from error
 
-    def _claim(self, config: dict[str, Any]) -> None:
-        file = self.path / "config.json"
+    def claim(self, name: str, facts: Mapping[str, Any]) -> None:
+        """Write down what all rollouts of this folder have in common. Raises `ConfigError` if it was otherwise."""
+        config = json.loads(json.dumps(facts))
+        file = self.path / name
         if not file.exists():
             if self._rollouts.exists():
-                raise ConfigError(f"{self.path} holds rollouts but no config.json; choose another --out")
-            self.write_json("config.json", config)
+                raise ConfigError(f"{self.path} holds rollouts but no {name}; choose another --out")
+            self.write_json(name, config)
             return
-        try:
-            found = dict(json.loads(file.read_text(encoding="utf-8")))
-        except (ValueError, TypeError):
-            raise ConfigError(f"{file} is no configuration of a run: choose another --out") from None
+        found = self.read_json(name)
         changed = [key for key in sorted({*found, *config}) if found.get(key) != config.get(key)]
         if changed:
             key = changed[0]

@@ -45,7 +45,15 @@ def root_directory() -> Path:
         shutil.copy("/etc/ld.so.cache", root / "etc/ld.so.cache")
     _add_code(root)
     _add_tools(root)
+    _open_to_all(root)
     return root
+
+
+def _open_to_all(root: Path) -> None:
+    """Readable by the sandbox's user whatever the umask of this process is."""
+    for path in (root, *root.rglob("*")):
+        if not path.is_symlink():
+            path.chmod(0o755 if path.is_dir() or path.stat().st_mode & 0o100 else 0o644)
 
 
 def python_inside() -> str:

@@ -11,7 +11,6 @@ from obsspec.values import Outcome
 class SpanKind(StrEnum):
     GENERATE = "generate"
     PREDICT = "predict"
-    TOOL = "tool"
 
 
 class Fate(StrEnum):

@@ -19,13 +19,18 @@ from obsspec.values import Context, FinishReason, Observation, Prediction, Prior
 class LanguageWorldModel:
     """`max_tokens`: a longer prediction is cut off, counted in `cut_off`, and is no candidate.
 
+    `max_context`: tokens of prompt and prediction together; what does not fit is not predicted.
+
     Cancelling `predict` cancels its generations at the engine. Errors of the engine: `EngineError`.
     """
 
-    def __init__(self, engine: Policy, renderer: Renderer, *, max_tokens: int = 128, model: str = "") -> None:
+    def __init__(
+        self, engine: Policy, renderer: Renderer, *, max_tokens: int = 128, max_context: int = 18432, model: str = ""
+    ) -> None:
         self._engine = engine
         self._renderer = renderer
         self._max_tokens = max_tokens
+        self._max_context = max_context
         self._model = model
         self.cut_off = 0
 
@@ -50,9 +55,11 @@ class LanguageWorldModel:
         version = ""
         for _ in context.calls:
             prompt = self._renderer.open_observation(context.prompt, context.completion, observations)
-            completion = await self._engine.generate(
-                prompt, self._sampling(context, index), priority=Priority.SPECULATIVE
-            )
+            room = self._max_context - len(prompt)
+            if room < 1:
+                return
+            sampling = self._sampling(context, index, min(self._max_tokens, room))
+            completion = await self._engine.generate(prompt, sampling, priority=Priority.SPECULATIVE)
             text = self._renderer.read_observation(completion.token_ids)
             if text is None:
                 self.cut_off += completion.finish_reason is FinishReason.LENGTH
@@ -62,9 +69,9 @@ class LanguageWorldModel:
             version = completion.weight_version
         emit(Prediction(tuple(observations), "lm", math.exp(min(0.0, log_probability)), version))
 
-    def _sampling(self, context: Context, index: int) -> Sampling:
+    def _sampling(self, context: Context, index: int, max_tokens: int) -> Sampling:
         return Sampling(
-            max_tokens=self._max_tokens,
+            max_tokens=max_tokens,
             temperature=0.0 if index == 0 else 1.0,
             seed=turn_seed(f"world/{index}", len(context.prompt)),
             stop_token_ids=self._renderer.observation_stop_ids,

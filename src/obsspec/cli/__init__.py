@@ -18,7 +18,7 @@ app.command("obsspec.train.cli:app", name="train")
 
 
 def main() -> None:
-    """Runs a command. A wrong configuration or a part that fails is one line on stderr and exit status 2; Ctrl-C 130."""
+    """Runs a command. What is wrong, or fails, is one line on stderr and exit status 2; Ctrl-C is 130."""
     try:
         result = app()
     except KeyboardInterrupt:

@@ -21,10 +21,14 @@ check: $(VENV)/.tested        ## style, types, layers
 prove: $(VENV)/.tested        ## N random episodes in virtual time, both arms equal
 	$(BIN)/python -m obsspec.testing.prove --episodes $(N) $(ARGS)
 
-train: $(VENV)/.trains        ## fine-tune the shipped adapter again
-	$(BIN)/obsspec train $(ARGS)
+train: $(VENV)/.trains        ## make the shipped adapter again: record sessions, train on them for an hour
+	mkdir -p runs/train
+	$(BIN)/obsspec train record runs/train/sessions.jsonl --sessions 10000
+	$(BIN)/obsspec train record runs/train/validation.jsonl --sessions 400 --split validation
+	$(BIN)/obsspec train model runs/train/sessions.jsonl runs/train/model --held-out runs/train/validation.jsonl --minutes 55
 
 $(VENV)/.installed: pyproject.toml
+	@echo "installing into $(VENV), a minute or two"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/pip install --quiet --editable .
@@ -37,7 +41,6 @@ $(VENV)/.tested: $(VENV)/.installed
 
 $(VENV)/.trains: $(VENV)/.installed
 	$(BIN)/pip install --quiet torch==2.13.0
-	$(BIN)/pip install --quiet --editable '.[train]'
 	touch $@
 
 clean:

@@ -92,7 +92,7 @@ def _report(pairs: list[Pair], folder: RunFolder, console: Console, json: Path |
     written = folder.write_json("summary.json", summary)
     draw(pairs, summary, folder.path / "compare.png")
     console.print(tables(summary))
-    console.print(judgement.line, style="bold green" if judgement.good else "bold red", highlight=False)
+    console.print(judgement.line, style="bold green" if judgement.good else "bold red", highlight=False, markup=False)
     console.print(f"run folder: {escape(str(folder.path))} (rollouts.jsonl, summary.json, compare.png)")
     write_json(json, written.read_text(encoding="utf-8"))
     return 0 if judgement.good else 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, TypedDict, cast
@@ -45,7 +46,7 @@ def to_record(result: RolloutResult) -> Record:
 
 
 def from_record(record: Record) -> RolloutResult:
-    """The inverse of `to_record`, but for the observations' raw bytes. Raises `KeyError` for a missing field."""
+    """The inverse of `to_record`. Raises `KeyError` for a missing field."""
     trajectory = Trajectory(
         instruction=record["messages"][0]["content"],
         ids=record["ids"],
@@ -83,7 +84,7 @@ def messages(trajectory: Trajectory) -> list[Message]:
 
 def _turn_to_record(turn: TurnRecord) -> Record:
     completion = asdict(turn.completion)
-    observations = [{k: v for k, v in asdict(o).items() if k != "raw"} for o in turn.observations]
+    observations = [{**asdict(o), "raw": b64encode(o.raw).decode()} for o in turn.observations]
     return {
         "level": turn.level,
         "completion": completion,
@@ -108,7 +109,7 @@ def _turn_from_record(record: Record) -> TurnRecord:
             timing=Timing(**timing) if timing else None,
         ),
         calls=tuple(ToolCall(call["name"], MappingProxyType(call["arguments"])) for call in record["calls"]),
-        observations=tuple(Observation(**observation) for observation in record["observations"]),
+        observations=tuple(Observation(**{**o, "raw": b64decode(o["raw"])}) for o in record["observations"]),
         generate_start_s=record["generate_s"][0],
         generate_end_s=record["generate_s"][1],
         tool_start_s=tuple(pair[0] for pair in record["tool_s"]),

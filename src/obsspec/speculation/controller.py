@@ -75,6 +75,11 @@ class Controller:
         """The turn number of a node in the tree."""
         return self._nodes[node_id].level
 
+    def candidates(self, node_id: int) -> int:
+        """How many distinct observations of a node's turn were predicted in time; 0 for a node not in the tree."""
+        node = self._nodes.get(node_id)
+        return len(node.candidates) if node is not None else 0
+
     # Events -----------------------------------------------------------------------------------------------------
 
     def requested(self, key: GenerationKey) -> list[Command]:

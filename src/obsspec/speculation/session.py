@@ -69,7 +69,7 @@ class _Work:
     tokens: int = 0
     discarded: bool = False
     error: Exception | None = None
-    predicted_s: float | None = None  # when the first candidate arrived
+    predicted_s: float | None = None  # when the first candidate arrived that counts
     prediction_error: str = ""
 
 
@@ -196,7 +196,10 @@ class Session:
         work = self._work[node]
         if work.predicting is not None:
             work.predicting.cancel()
-            self._end(work.predict_span, Fate.DISCARDED, "late")
+            if work.predicted_s is None:
+                self._end(work.predict_span, Fate.DISCARDED, "late")
+            else:  # it had said something in time, and could have said more
+                self._end(work.predict_span, Fate.KEPT)
 
     def _hand_over(self, command: HandOver) -> None:
         work = self._work[command.node]
@@ -291,9 +294,9 @@ class Session:
 
     async def _predict_inside(self, node: int, work: _Work, context: Context) -> None:
         def emit(prediction: Prediction) -> None:
-            if work.predicted_s is None:
-                work.predicted_s = anyio.current_time()
             self._run(self._controller.predicted(node, prediction, self._version()))
+            if work.predicted_s is None and self._controller.candidates(node):
+                work.predicted_s = anyio.current_time()
 
         try:
             with anyio.fail_after(self._settings.predict_timeout_s):

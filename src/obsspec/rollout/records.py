@@ -109,13 +109,18 @@ def _turn_from_record(record: Record) -> TurnRecord:
             timing=Timing(**timing) if timing else None,
         ),
         calls=tuple(ToolCall(call["name"], MappingProxyType(call["arguments"])) for call in record["calls"]),
-        observations=tuple(Observation(**{**o, "raw": b64decode(o["raw"])}) for o in record["observations"]),
+        observations=tuple(_observation_from_record(observation) for observation in record["observations"]),
         generate_start_s=record["generate_s"][0],
         generate_end_s=record["generate_s"][1],
         tool_start_s=tuple(pair[0] for pair in record["tool_s"]),
         tool_end_s=tuple(pair[1] for pair in record["tool_s"]),
         error=record["error"],
     )
+
+
+def _observation_from_record(record: Record) -> Observation:
+    fields: Record = {**record, "raw": b64decode(record["raw"])}
+    return Observation(**fields)
 
 
 def _report_to_record(report: SpeculationReport) -> Record:

@@ -90,9 +90,9 @@ def _report(pairs: list[Pair], folder: RunFolder, console: Console, json: Path |
     judgement = judge(pairs, exact=exact)
     summary = {**summarize(pairs), "exact": exact, **judgement.figures}
     written = folder.write_json("summary.json", summary)
-    draw(pairs, summary, folder.path / "compare.png")
     console.print(tables(summary))
     console.print(judgement.line, style="bold green" if judgement.good else "bold red", highlight=False, markup=False)
     console.print(f"run folder: {escape(str(folder.path))} (rollouts.jsonl, summary.json, compare.png)")
     write_json(json, written.read_text(encoding="utf-8"))
+    draw(pairs, summary, folder.path / "compare.png")  # last: a picture that can not be drawn takes nothing along
     return 0 if judgement.good else 1

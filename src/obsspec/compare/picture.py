@@ -14,13 +14,14 @@ from matplotlib.figure import Figure
 from obsspec.compare.summary import Pair
 from obsspec.rollout.collector import RolloutResult
 from obsspec.speculation.trace import Fate, Span, SpanKind
+from obsspec.values import ConfigError
 
 GENERATE, TOOL, PREDICT, WASTE = "#3b6fb6", "#c9c9c9", "#e0a030", "#c8553d"
 OUTCOMES = {"match": "#4c9a5b", "rollback": WASTE, "cancel": "#9a9a9a"}
 
 
 def draw(pairs: Sequence[Pair], summary: dict[str, Any], target: Path) -> None:
-    """Write the PNG. With no pair there is nothing to draw, and nothing is written."""
+    """Write the PNG. With no pair there is nothing to draw, and nothing is written. Raises `ConfigError`."""
     if not pairs:
         return
     figure = Figure(figsize=(13, 9), layout="constrained")
@@ -28,7 +29,10 @@ def draw(pairs: Sequence[Pair], summary: dict[str, Any], target: Path) -> None:
     _latencies(figure.add_subplot(grid[0, 0]), pairs, summary)
     _outcomes(figure.add_subplot(grid[0, 1]), summary["per_command"])
     _timeline(figure.add_subplot(grid[1, :]), _telling(pairs))
-    figure.savefig(target, dpi=110)
+    try:
+        figure.savefig(target, dpi=110)
+    except OSError as error:
+        raise ConfigError(f"can not write {target}: {error.strerror or error}") from error
 
 
 def _latencies(axes: Axes, pairs: Sequence[Pair], summary: dict[str, Any]) -> None:

@@ -17,13 +17,12 @@ def check_completion(completion: Completion, sampling: Sampling) -> None:
         raise EngineError(f"engine returned {len(logprobs)} logprobs for {len(ids)} tokens")
     if len(ids) > sampling.max_tokens:
         raise EngineError(f"engine returned {len(ids)} tokens, max_tokens was {sampling.max_tokens}")
-    bad = next((x for x in logprobs if not math.isfinite(x)), None)
-    if bad is not None:
-        raise EngineError(f"engine returned the logprob {bad}")
-    stops = [i for i, token in enumerate(ids) if token in sampling.stop_token_ids]
-    if stops and stops[0] != len(ids) - 1:
+    if not all(map(math.isfinite, logprobs)):
+        raise EngineError(f"engine returned the logprob {next(x for x in logprobs if not math.isfinite(x))}")
+    stops = frozenset(sampling.stop_token_ids)
+    if not stops.isdisjoint(ids[:-1]):
         raise EngineError("engine returned tokens after a stop token")
-    if completion.finish_reason is FinishReason.STOP and sampling.stop_token_ids and ids and not stops:
+    if completion.finish_reason is FinishReason.STOP and stops and ids and ids[-1] not in stops:
         raise EngineError("engine reported a stop but returned no stop token")
 
 

@@ -27,7 +27,7 @@ def draw(pairs: Sequence[Pair], summary: dict[str, Any], target: Path) -> None:
     figure = Figure(figsize=(13, 9), layout="constrained")
     grid = figure.add_gridspec(2, 2, height_ratios=(1, 1.15))
     _latencies(figure.add_subplot(grid[0, 0]), pairs, summary)
-    _outcomes(figure.add_subplot(grid[0, 1]), summary["per_command"])
+    _outcomes(figure.add_subplot(grid[0, 1]), summary)
     _timeline(figure.add_subplot(grid[1, :]), _telling(pairs))
     try:
         figure.savefig(target, dpi=110)
@@ -51,7 +51,8 @@ def _latencies(axes: Axes, pairs: Sequence[Pair], summary: dict[str, Any]) -> No
     axes.legend(loc="upper left", frameon=False)
 
 
-def _outcomes(axes: Axes, per_command: dict[str, Any], most: int = 12) -> None:
+def _outcomes(axes: Axes, summary: dict[str, Any], most: int = 12) -> None:
+    per_command = summary["per_command"]
     names = [name for name in per_command if per_command[name]["attempts"]][:most][::-1]
     left = [0.0] * len(names)
     for outcome, color in OUTCOMES.items():
@@ -61,7 +62,12 @@ def _outcomes(axes: Axes, per_command: dict[str, Any], most: int = 12) -> None:
     labels = [f"{plain(name)} ({per_command[name]['attempts']})" for name in names]
     axes.set_yticks(range(len(names)), labels, parse_math=False)
     axes.set(xlim=(0, 100), xlabel="% of attempts")
-    axes.set_title("what became of each prediction, per command (attempts)", fontsize=10)
+    match, telling, trivial = (100 * summary[name] for name in ("match", "match_nonempty", "match_trivial"))
+    axes.set_title(
+        f"predictions per command (attempts): match {match:.1f} %\n"
+        f'non-empty outputs {telling:.1f} %, always guessing "no output" {trivial:.1f} %',
+        fontsize=10,
+    )
     axes.legend(loc="lower center", ncol=3, fontsize=8)
 
 

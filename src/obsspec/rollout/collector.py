@@ -120,8 +120,9 @@ class Collector:
             async with job.environment.open() as sandbox:
                 trajectory, report = await self._loop(job, sandbox)
                 verdict = await self._verify(job, sandbox, trajectory)
-        except SandboxError as error:
+        except (SandboxError, OSError) as error:
             trajectory.stop, trajectory.error = StopReason.SANDBOX_ERROR, str(error)
+            verdict = Verdict(0.0, (f"not verified: {trajectory.stop}",))
         return RolloutResult(job.environment.task_id, job.rules.seed, job.group, trajectory, verdict, report)
 
     async def _loop(self, job: Job, sandbox: Sandbox) -> tuple[Trajectory, SpeculationReport | None]:

@@ -163,6 +163,13 @@ class Trainer:
 
     def _resume(self) -> None:
         saved = torch.load(self._folder / CHECKPOINT, weights_only=True)
+        now = asdict(self._settings)
+        changed = [name for name in now if saved["settings"].get(name) != now[name]]
+        if changed:
+            raise ConfigError(
+                f"{self._folder} was begun with {changed[0]}={saved['settings'].get(changed[0])}, "
+                f"now {now[changed[0]]}: use the same options to go on, or another folder"
+            )
         values = saved["state"]
         self.state = State(Position(**values.pop("position")), **values)
         for group in self._model.groups():

@@ -180,6 +180,10 @@ class EngineError(Exception):
         self.retryable = retryable
 
 
+class PredictionCutError(EngineError):
+    """Every prediction of a turn was longer than the world model may write."""
+
+
 class SandboxError(Exception):
     """The sandbox itself failed (not the command in it)."""
 

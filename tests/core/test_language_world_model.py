@@ -10,7 +10,7 @@ import pytest
 from obsspec.testing import Request, ScriptedPolicy, toy_hermes_renderer, toy_hermes_vocabulary, toy_renderer
 from obsspec.testing.delays import constant
 from obsspec.testing.scripts import Script
-from obsspec.values import Context, EngineError, Observation, Prediction, Priority, Tokens, ToolCall
+from obsspec.values import Context, EngineError, Observation, Prediction, PredictionCutError, Priority, Tokens, ToolCall
 from obsspec.world.language import LanguageWorldModel
 
 pytestmark = pytest.mark.anyio
@@ -74,7 +74,8 @@ async def test_what_is_cut_or_holds_control_tokens_is_no_candidate() -> None:
     engine = ScriptedPolicy(lambda prompt, random: (120,) * 1000)
     world_model = LanguageWorldModel(engine, RENDERER, max_tokens=8)
     emitted: list[Prediction] = []
-    await world_model.predict(CONTEXT, 2, emitted.append)
+    with pytest.raises(PredictionCutError, match="8 tokens"):
+        await world_model.predict(CONTEXT, 2, emitted.append)
     assert (emitted, world_model.cut_off) == ([], 2)
     start = CONTEXT.prompt[0]
     assert (await ask(lambda prompt, random: (start, *RENDERER.answer("a"))))[0] == []

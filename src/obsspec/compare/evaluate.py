@@ -6,6 +6,7 @@ Rollouts are sequential, in local sandboxes; every observation is then predicted
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -16,7 +17,7 @@ from obsspec.compare.outcomes import TRIVIAL_TEXT, program
 from obsspec.compare.statistics import mean, share
 from obsspec.protocols import Renderer, WorldModel
 from obsspec.rollout.collector import RolloutResult
-from obsspec.values import Context, Exchange, Observation, Prediction
+from obsspec.values import Context, Exchange, Observation, Prediction, PredictionCutError
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,8 @@ async def predict_all(result: RolloutResult, renderer: Renderer, world_model: Wo
     for context, observations in contexts(result, renderer):
         candidates: list[Prediction] = []
         start = anyio.current_time()
-        await world_model.predict(context, 1, candidates.append)
+        with suppress(PredictionCutError):
+            await world_model.predict(context, 1, candidates.append)
         latency = anyio.current_time() - start
         texts = [observation.text for observation in observations]
         best = candidates[0] if candidates else None

@@ -11,7 +11,7 @@ from obsspec.compare.outcomes import ATTEMPTED, by_command, outcome_shares, sett
 from obsspec.compare.statistics import Estimate, mean, mean_estimate, reduction_estimate
 from obsspec.rollout.collector import RolloutResult
 from obsspec.rollout.equality import differences
-from obsspec.values import Completion, StopReason
+from obsspec.values import Completion, PredictionCutError, StopReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +77,7 @@ def summarize(pairs: Sequence[Pair]) -> dict[str, Any]:
         "cancel": shares.cancel,
         "gated": shares.gated,
         "failed": shares.failed,
+        "cut_off": sum(t.attempted.detail.startswith(PredictionCutError.__name__) for t in turns),
         "match_nonempty": shares.match_nonempty,
         "match_trivial": shares.match_trivial,
         "realized_depth": mean([report.realized_depth for report in reports]),

@@ -28,7 +28,11 @@ def _main(s: dict[str, Any]) -> Table:
     table.add_row("tool calls, tool time a rollout", _tools(s), "")
     outcomes = " / ".join((percent(s["match"]), percent(s["rollback"]), percent(s["cancel"])))
     table.add_row("match / rollback / cancel", "", f"{outcomes} of {s['attempts']}")
-    table.add_row("gated / failed", "", f"{s['gated']} / {s['failed']} of {s['turns_with_a_call']} turns")
+    table.add_row(
+        "gated / failed (too long)",
+        "",
+        f"{s['gated']} / {s['failed']} ({s['cut_off']}) of {s['turns_with_a_call']} turns",
+    )
     table.add_row("match, non-empty outputs", "", percent(s["match_nonempty"]))
     table.add_row('match of always guessing "no output"', "", percent(s["match_trivial"]))
     table.add_row("realized depth / breadth", "", f"{_number(s['realized_depth'])} / {_number(s['realized_breadth'])}")

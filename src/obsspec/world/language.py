@@ -13,7 +13,7 @@ import anyio
 
 from obsspec.protocols import Emit, Policy, Renderer
 from obsspec.rollout.rules import turn_seed
-from obsspec.values import Context, FinishReason, Observation, Prediction, Priority, Sampling
+from obsspec.values import Context, FinishReason, Observation, Prediction, PredictionCutError, Priority, Sampling
 
 
 class LanguageWorldModel:
@@ -37,19 +37,32 @@ class LanguageWorldModel:
     async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
         """The greedy candidate and `breadth - 1` samples, at once. Confidence: the probability of their tokens.
 
-        The first error of the engine ends them all; candidates already emitted stand.
+        The first error of the engine ends them all; candidates already emitted stand. Raises `PredictionCutError`
+        when all that was written had to be cut off.
         """
+        found: list[Prediction] = []
+        cut: list[int] = []
+
+        async def one(index: int) -> None:
+            prediction = await self._candidate(context, index, cut)
+            if prediction is not None:
+                found.append(prediction)
+                emit(prediction)
+
         try:
             async with anyio.create_task_group() as tasks:
                 for index in range(breadth):
-                    tasks.start_soon(self._candidate, context, index, emit)
+                    tasks.start_soon(one, index)
         except ExceptionGroup as group:
             raise _first(group) from None  # pyright: ignore[reportUnknownArgumentType]
+        self.cut_off += len(cut)
+        if cut and not found:
+            raise PredictionCutError(f"cut off at {self._max_tokens} tokens")
 
     def learn(self, context: Context, observations: tuple[Observation, ...]) -> None:
         """Learns between rollouts, from the transition log, not from single outcomes."""
 
-    async def _candidate(self, context: Context, index: int, emit: Emit) -> None:
+    async def _candidate(self, context: Context, index: int, cut: list[int]) -> Prediction | None:
         observations: list[Observation] = []
         log_probability = 0.0
         version = ""
@@ -57,17 +70,18 @@ class LanguageWorldModel:
             prompt = self._renderer.open_observation(context.prompt, context.completion, observations)
             room = self._max_context - len(prompt)
             if room < 1:
-                return
+                return None
             sampling = self._sampling(context, index, min(self._max_tokens, room))
             completion = await self._engine.generate(prompt, sampling, priority=Priority.SPECULATIVE)
             text = self._renderer.read_observation(completion.token_ids)
             if text is None:
-                self.cut_off += completion.finish_reason is FinishReason.LENGTH
-                return
+                if completion.finish_reason is FinishReason.LENGTH:
+                    cut.append(index)
+                return None
             observations.append(Observation(text))
             log_probability += sum(completion.logprobs)
             version = completion.weight_version
-        emit(Prediction(tuple(observations), "lm", math.exp(min(0.0, log_probability)), version))
+        return Prediction(tuple(observations), "lm", math.exp(min(0.0, log_probability)), version)
 
     def _sampling(self, context: Context, index: int, max_tokens: int) -> Sampling:
         return Sampling(

@@ -10,9 +10,8 @@ import anyio
 from cyclopts import Parameter
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from obsspec.cli.console import check_json, wide_console, write_json
+from obsspec.cli.console import check_json, progress_bar, wide_console, write_json
 from obsspec.compare.judgement import judge
 from obsspec.compare.parts import open_parts
 from obsspec.compare.picture import draw
@@ -53,7 +52,7 @@ async def _run(settings: CompareSettings, folder: RunFolder, console: Console) -
     async with open_parts(settings, console, folder.path) as opened:
         folder.claim("identity.json", opened.identity)
         folder.write_json("environment.json", opened.description)
-        with _progress(console) as progress:
+        with progress_bar(console) as progress:
             bar = progress.add_task("rollouts", total=2 * settings.tasks)
             progress.update(bar, completed=min(2 * settings.tasks, sum(1 for _ in folder.results())))
 
@@ -67,18 +66,6 @@ async def _run(settings: CompareSettings, folder: RunFolder, console: Console) -
                 )
 
             return await run_pairs(settings, opened.parts, folder, finished)
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        console=console,
-    )
 
 
 def _report(pairs: list[Pair], folder: RunFolder, console: Console, json: Path | None = None) -> int:

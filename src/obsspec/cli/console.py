@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from obsspec.values import ConfigError
 
@@ -15,6 +16,18 @@ def wide_console() -> Console:
     """A terminal's own width; wide enough for the tables where output goes to a file or a pipe."""
     console = Console()
     return console if console.is_terminal else Console(width=TABLE_WIDTH)
+
+
+def progress_bar(console: Console) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+    )
 
 
 def check_json(path: Path | None) -> None:

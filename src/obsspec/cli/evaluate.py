@@ -10,15 +10,15 @@ from typing import Annotated, Any
 import anyio
 from cyclopts import Parameter
 from rich.console import Console
-from rich.progress import track
 from rich.table import Table
 
-from obsspec.cli.console import check_json, wide_console, write_json
+from obsspec.cli.console import check_json, progress_bar, wide_console, write_json
 from obsspec.compare.evaluate import Predicted, predict_all, quality
 from obsspec.compare.parts import open_parts
-from obsspec.compare.run import sequential_results
+from obsspec.compare.run import Arm, sequential_results
 from obsspec.compare.settings import CompareSettings
 from obsspec.compare.table import label, percent
+from obsspec.rollout.collector import RolloutResult
 from obsspec.rollout.store import json_text
 
 
@@ -45,10 +45,16 @@ def evaluate(
 async def _run(settings: CompareSettings, console: Console) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as logs:
         async with open_parts(settings, console, Path(logs)) as opened:
-            results = await sequential_results(settings, opened.parts)
-            predicted: list[Predicted] = []
-            for result in track(results, "predicting", console=console):
-                predicted += await predict_all(result, opened.parts.renderer, opened.parts.world_model)
+            with progress_bar(console) as progress:
+                acting = progress.add_task("rollouts", total=settings.tasks)
+
+                def finished(arm: Arm, result: RolloutResult) -> None:
+                    progress.advance(acting)
+
+                results = await sequential_results(settings, opened.parts, finished)
+                predicted: list[Predicted] = []
+                for result in progress.track(results, description="predictions"):
+                    predicted += await predict_all(result, opened.parts.renderer, opened.parts.world_model)
     return quality(results, predicted)
 
 

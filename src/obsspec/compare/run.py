@@ -68,10 +68,14 @@ async def run_pairs(settings: CompareSettings, parts: Parts, folder: RunFolder, 
     return [Pair(done[Arm.SEQUENTIAL, task.id], done[Arm.SPECULATIVE, task.id]) for task in tasks]
 
 
-async def sequential_results(settings: CompareSettings, parts: Parts) -> list[RolloutResult]:
+async def sequential_results(settings: CompareSettings, parts: Parts, progress: Progress) -> list[RolloutResult]:
     """The sequential arm alone."""
     collector = _collector(Arm.SEQUENTIAL, settings, parts)
-    return await collector.run([_job(task, settings, parts) for task in _tasks(settings)])
+
+    async def tell(result: RolloutResult) -> None:
+        progress(Arm.SEQUENTIAL, result)
+
+    return await collector.run([_job(task, settings, parts) for task in _tasks(settings)], tell)
 
 
 def finished_pairs(folder: RunFolder) -> list[Pair]:

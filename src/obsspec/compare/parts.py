@@ -39,6 +39,7 @@ SYSTEM = (
     '<tool_call>\n{"name": "bash", "arguments": {"command": "..."}}\n</tool_call>\n'
     "When the task is done, answer with the result, or with the word done."
 )
+API_KEY = "OBSSPEC_API_KEY"  # sent to token endpoints as a bearer token, written nowhere
 BLOCK = 256  # the engine's contexts are multiples of this
 
 
@@ -99,7 +100,7 @@ class _Engines:
 
     async def open(self, role: str, what: str, name: str) -> Policy:
         if is_url(what):
-            endpoint = TokenEndpointPolicy(what, name)
+            endpoint = TokenEndpointPolicy(what, name, api_key=os.environ.get(API_KEY, ""))
             self.described[role] = {"url": what, "version": name}
             await self._stack.enter_async_context(endpoint)
             await endpoint.check()

@@ -60,7 +60,7 @@ class CompareSettings:
         str,
         _help(
             "The policy: 'bundled' (SmolLM2-135M with the shipped adapter), another adapter (.safetensors), a GGUF "
-            "file, or the URL of a token endpoint."
+            "file, or the URL of a token endpoint (its key, if any, in OBSSPEC_API_KEY)."
         ),
     ] = "bundled"
     world_model: Annotated[

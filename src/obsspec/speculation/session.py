@@ -15,6 +15,7 @@ from anyio import TaskHandle
 from anyio.abc import TaskGroup
 
 from obsspec.protocols import Continuation, OnTokens, Policy, Sandbox, WorldModel
+from obsspec.speculation.clients import SessionPolicy, SessionSandbox
 from obsspec.speculation.commands import (
     CancelPrediction,
     Command,
@@ -39,7 +40,6 @@ from obsspec.values import (
     Priority,
     Sampling,
     Tokens,
-    ToolCall,
 )
 
 
@@ -322,40 +322,6 @@ class Session:
         left = (self._controller.nodes, len(self._work), self._running)
         if any(left):
             raise AssertionError("not quiescent: {} nodes, {} works, {} tasks".format(*left))
-
-
-class SessionPolicy:
-    """The policy client of a session: same protocol, same results, sometimes sooner."""
-
-    def __init__(self, session: Session) -> None:
-        self._session = session
-
-    @property
-    def weight_version(self) -> str:
-        return self._session.weight_version
-
-    async def generate(
-        self,
-        prompt: Tokens,
-        sampling: Sampling,
-        *,
-        priority: Priority = Priority.COMMITTED,
-        on_tokens: OnTokens | None = None,
-    ) -> Completion:
-        return await self._session.generate(prompt, sampling, on_tokens)
-
-
-class SessionSandbox:
-    """The sandbox client of a session: runs exactly what the loop asks for, and reports the turn's observations."""
-
-    def __init__(self, session: Session, inner: Sandbox) -> None:
-        self._session = session
-        self._inner = inner
-
-    async def execute(self, call: ToolCall) -> Observation:
-        observation = await self._inner.execute(call)
-        self._session.executed(observation)
-        return observation
 
 
 @asynccontextmanager

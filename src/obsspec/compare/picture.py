@@ -45,13 +45,13 @@ def _latencies(axes: Axes, pairs: Sequence[Pair], summary: dict[str, Any]) -> No
     low, high = summary["reduction_ci"]
     axes.set_title(
         f"agent latency {summary['agent_s_sequential']:.1f} s -> {summary['agent_s_speculative']:.1f} s: "
-        f"{100 * summary['reduction']:.1f} % less [{100 * low:.1f}, {100 * high:.1f}]",
+        f"reduction {100 * summary['reduction']:.1f} % [{100 * low:.1f}, {100 * high:.1f}]",
         fontsize=10,
     )
     axes.legend(loc="upper left", frameon=False)
 
 
-def _outcomes(axes: Axes, summary: dict[str, Any], most: int = 12) -> None:
+def _outcomes(axes: Axes, summary: dict[str, Any], most: int = 18) -> None:
     per_command = summary["per_command"]
     names = [name for name in per_command if per_command[name]["attempts"]][:most][::-1]
     left = [0.0] * len(names)
@@ -68,7 +68,7 @@ def _outcomes(axes: Axes, summary: dict[str, Any], most: int = 12) -> None:
         f'non-empty outputs {telling:.1f} %, always guessing "no output" {trivial:.1f} %',
         fontsize=10,
     )
-    axes.legend(loc="lower center", ncol=3, fontsize=8)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=3, frameon=False, fontsize=8)
 
 
 def plain(text: str, most: int = 24) -> str:

@@ -39,7 +39,7 @@ def _main(s: dict[str, Any]) -> Table:
     table.add_row(
         "decode rate, tokens/s", _number(s["decode_rate_sequential"], 1), _number(s["decode_rate_speculative"], 1)
     )
-    table.add_row("prediction latency p50", "", f"{_number(s['prediction_p50_s'], 3)} s")
+    table.add_row("prediction latency p50", "", _number(s["prediction_p50_s"], 3, " s"))
     table.add_row("discarded policy tokens a rollout", "0", _number(s["discarded_policy_tokens"], 1))
     table.add_row("how rollouts ended", _stops(s["stops"]["sequential"]), _stops(s["stops"]["speculative"]))
     table.add_row("identical rollouts", "", f"{s['identical']}/{s['pairs']}")
@@ -91,5 +91,5 @@ def percent(value: float) -> str:
     return "-" if math.isnan(value) else f"{100 * value:.1f} %"
 
 
-def _number(value: float, digits: int = 2) -> str:
-    return "-" if math.isnan(value) else f"{value:.{digits}f}"
+def _number(value: float, digits: int = 2, unit: str = "") -> str:
+    return "-" if math.isnan(value) else f"{value:.{digits}f}{unit}"

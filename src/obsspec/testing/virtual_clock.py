@@ -36,14 +36,14 @@ def run_virtual(
     `seed` makes trio's order of ready tasks repeatable. On asyncio a program in which nothing can ever happen again
     raises `DeadlockError`; on trio it hangs, so give such tests a time limit.
     """
-    if backend is Backend.TRIO and seed is not None:
+    if backend == Backend.TRIO and seed is not None:
         seed_order(seed)
     return anyio.run(function, *args, backend=backend, backend_options=backend_options(backend))
 
 
 def backend_options(backend: Backend) -> dict[str, Any]:
     """Options of `anyio.run`, and of the fixture `anyio_backend` of its pytest plugin, for virtual time."""
-    if backend is Backend.ASYNCIO:
+    if backend == Backend.ASYNCIO:
         return {"loop_factory": VirtualLoop}
     testing = import_module("trio.testing")
     return {"clock": testing.MockClock(autojump_threshold=0)}

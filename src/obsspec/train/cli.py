@@ -154,7 +154,7 @@ def _import_run() -> Any:
     except ModuleNotFoundError as error:
         if error.name not in ("torch", "safetensors"):
             raise
-        raise ConfigError(f"{error.name} is not installed: pip install 'obsspec[train]'") from None
+        raise ConfigError(f"{error.name} is not installed: pip install torch==2.13.0") from None
 
 
 if __name__ == "__main__":

@@ -163,13 +163,20 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What a world model may know: the policy's own token history and the exchanges before this turn."""
+    """What a world model may know: the policy's own token history and the exchanges before this turn.
+
+    `image` identifies the state that the rollout started from; rollouts of one image see the same world until they
+    change it. The state before this turn is a function of (image, calls of `history`). The first `committed` exchanges
+    of `history` are real, the others are predicted.
+    """
 
     prompt: Tokens
     completion: Tokens
     calls: tuple[ToolCall, ...]
     history: tuple[Exchange, ...] = ()
     task_id: str = ""
+    image: str = ""
+    committed: int = 0
 
 
 class EngineError(Exception):

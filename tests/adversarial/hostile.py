@@ -11,7 +11,7 @@ import anyio
 
 from obsspec.protocols import Emit
 from obsspec.render.hermes import HermesRenderer
-from obsspec.rollout.collector import Collector, Job, RolloutResult, Speculation
+from obsspec.rollout.collector import Collector, Job, RolloutResult, Shared, Speculation
 from obsspec.rollout.rules import Limits, RolloutRules
 from obsspec.speculation.gate import Breaker
 from obsspec.speculation.session import SpeculationSettings
@@ -113,7 +113,7 @@ class Batch:
     async def run(self) -> list[RolloutResult]:
         speculation = None
         if self.settings is not None:
-            speculation = Speculation(self.world_model, self.settings, Breaker(3, 4))
+            speculation = Speculation(Shared(self.world_model), self.settings, Breaker(3, 4))
         collector = Collector(self.policy, ROLLOUTS, speculation)
         jobs = [Job(e, RolloutRules(RENDERER, LIMITS, f"{self.seed}/{e.task_id}")) for e in self.environments]
         async with anyio.create_task_group() as tasks:

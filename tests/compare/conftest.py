@@ -11,7 +11,7 @@ import pytest
 from obsspec.compare.summary import Pair
 from obsspec.protocols import Sandbox
 from obsspec.render.terminal import TerminalRenderer
-from obsspec.rollout.collector import Collector, Job, RolloutResult, Speculation, Verdict
+from obsspec.rollout.collector import Collector, Job, RolloutResult, Shared, Speculation, Verdict
 from obsspec.rollout.rules import Limits, RolloutRules
 from obsspec.rollout.trajectory import Trajectory
 from obsspec.testing.delays import constant
@@ -32,6 +32,7 @@ TOOL_S = 2.0
 class ScriptedEnvironment:
     task_id: str
     instruction: str = "hello"
+    image: str = "scripted"
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[Sandbox, None]:
@@ -51,7 +52,8 @@ def rollouts(move: Move | None, count: int = 3) -> list[RolloutResult]:
     policy = ScriptedPolicy(recite(*TURNS), token_s=constant(0.1))
     speculation = None
     if move is not None:
-        speculation = Speculation(ScriptedWorldModel(oracle(toy_shell), always(move), delay_s=constant(0.25)))
+        world_model = ScriptedWorldModel(oracle(toy_shell), always(move), delay_s=constant(0.25))
+        speculation = Speculation(Shared(world_model))
     return run_virtual(Collector(policy, 1, speculation).run, [job(f"task-{i}") for i in range(count)])
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from obsspec.render.hermes import HermesRenderer
 from obsspec.render.terminal import TerminalRenderer
-from obsspec.rollout.collector import Collector, Job, Speculation, groups
+from obsspec.rollout.collector import Collector, Job, Shared, Speculation, groups
 from obsspec.rollout.rules import Limits, RolloutRules
 from obsspec.testing import Request, ScriptedPolicy, ScriptedWorldModel, oracle, toy_renderer, toy_vocabulary
 from obsspec.testing.delays import constant
@@ -146,7 +146,7 @@ async def test_a07_a_broken_prefix_ends_one_rollout_typed_and_its_group_complete
         for i, (environment, renderer) in enumerate(zip(environments, renderers, strict=True))
     ]
     policy = ScriptedPolicy(recite(*[call("ls")] * 4, answer()), first_s=constant(1.0))
-    speculation = Speculation(ScriptedWorldModel(oracle(says("a"))))
+    speculation = Speculation(Shared(ScriptedWorldModel(oracle(says("a")))))
     speculation = replace(speculation, settings=replace(speculation.settings, depth=depth))
     results = await Collector(policy, 3, speculation).run(jobs)
     assert [r.trajectory.stop for r in results] == [StopReason.FINAL, StopReason.RENDER_ERROR, StopReason.FINAL]

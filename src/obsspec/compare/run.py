@@ -12,7 +12,7 @@ import anyio.to_thread
 from obsspec.compare.settings import CompareSettings
 from obsspec.compare.summary import Pair
 from obsspec.protocols import Policy, Renderer, WorldModel
-from obsspec.rollout.collector import Collector, Job, RolloutResult, Speculation
+from obsspec.rollout.collector import Collector, Job, RolloutResult, Shared, Speculation
 from obsspec.rollout.rules import Limits, RolloutRules
 from obsspec.rollout.store import RunFolder
 from obsspec.speculation.gate import Breaker
@@ -97,7 +97,7 @@ def _collector(arm: Arm, settings: CompareSettings, parts: Parts) -> Collector:
     if arm is Arm.SEQUENTIAL:
         return Collector(parts.policy, settings.concurrency)
     speculation = Speculation(
-        parts.world_model, SpeculationSettings(depth=settings.depth, breadth=settings.breadth), Breaker()
+        Shared(parts.world_model), SpeculationSettings(depth=settings.depth, breadth=settings.breadth), Breaker()
     )
     return Collector(parts.policy, settings.concurrency, speculation)
 

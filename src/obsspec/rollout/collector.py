@@ -5,8 +5,8 @@ A rollout that fails ends with a typed stop reason and leaves the others, and it
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -37,6 +37,11 @@ class Environment(Protocol):
     def task_id(self) -> str: ...
 
     @property
+    def image(self) -> str:
+        """Identity of the state that a fresh sandbox starts from."""
+        ...
+
+    @property
     def instruction(self) -> str: ...
 
     def open(self) -> AbstractAsyncContextManager[Sandbox]:
@@ -65,11 +70,28 @@ class RolloutResult:
     speculation: SpeculationReport | None = None  # None: the sequential pipeline
 
 
+class WorldModels(Protocol):
+    """Opens the world model of one rollout; what it starts for that rollout is gone when the context is left."""
+
+    def open(self, environment: Environment, seed: str) -> AbstractAsyncContextManager[WorldModel]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Shared:
+    """One world model for all rollouts."""
+
+    world_model: WorldModel
+
+    @asynccontextmanager
+    async def open(self, environment: Environment, seed: str) -> AsyncGenerator[WorldModel, None]:
+        yield self.world_model
+
+
 @dataclass(frozen=True, slots=True)
 class Speculation:
     """The parts that turn the sequential pipeline into the speculative one."""
 
-    world_model: WorldModel
+    world_models: WorldModels
     settings: SpeculationSettings = field(default_factory=SpeculationSettings)
     gate: Gate = field(default_factory=OpenGate)
 
@@ -129,14 +151,19 @@ class Collector:
         instruction = job.environment.instruction
         if self.speculation is None:
             return await run_loop(instruction, job.rules, self.policy, sandbox), None
-        async with open_session(
-            self.policy,
-            self.speculation.world_model,
-            job.rules,
-            settings=self.speculation.settings,
-            gate=self.speculation.gate,
-            task_id=job.environment.task_id,
-        ) as session:
+        speculation = self.speculation
+        async with (
+            speculation.world_models.open(job.environment, job.rules.seed) as world_model,
+            open_session(
+                self.policy,
+                world_model,
+                job.rules,
+                settings=speculation.settings,
+                gate=speculation.gate,
+                task_id=job.environment.task_id,
+                image=job.environment.image,
+            ) as session,
+        ):
             trajectory = await run_loop(instruction, job.rules, session.policy, session.sandbox(sandbox))
         return trajectory, session.report
 

@@ -194,7 +194,13 @@ class Controller:
             predicted.append(Exchange(above.parent.turn.calls, above.observations))
             above = above.parent
         committed = self._history[: above.level]
-        return Context(node.key.prompt, node.completion.token_ids, node.turn.calls, (*committed, *reversed(predicted)))
+        return Context(
+            node.key.prompt,
+            node.completion.token_ids,
+            node.turn.calls,
+            (*committed, *reversed(predicted)),
+            committed=len(committed),
+        )
 
     # Transitions ------------------------------------------------------------------------------------------------
 

@@ -93,6 +93,7 @@ class Session:
         gate: Gate,
         tasks: TaskGroup,
         task_id: str,
+        image: str,
     ) -> None:
         self._engine = policy
         self._world_model = world_model
@@ -100,6 +101,7 @@ class Session:
         self._gate = gate
         self._tasks = tasks
         self._task_id = task_id
+        self._image = image
         self._controller = Controller(continuation, gate, depth=settings.depth, breadth=settings.breadth)
         self._work: dict[int, _Work] = {}
         self._waiter: _Waiter | None = None
@@ -146,7 +148,10 @@ class Session:
         context = self._controller.context(head.id)
         self._run(self._controller.observed(self._seen))
         if context is not None:
-            self._learn(replace(context, task_id=self._task_id))
+            self._learn(self._named(context))
+
+    def _named(self, context: Context) -> Context:
+        return replace(context, task_id=self._task_id, image=self._image)
 
     def _learn(self, context: Context) -> None:
         try:
@@ -189,7 +194,7 @@ class Session:
         work.predict_span = Span(SpanKind.PREDICT, work.span.level, anyio.current_time(), speculative=True)
         self.report.spans.append(work.predict_span)
         self.report.predictions_started += 1
-        context = replace(context, task_id=self._task_id)
+        context = self._named(context)
         work.predicting = self._tasks.start_soon(self._predict, node, work, context, name="predict")
 
     def _cancel_prediction(self, node: int) -> None:
@@ -333,8 +338,11 @@ async def open_session(
     settings: SpeculationSettings | None = None,
     gate: Gate | None = None,
     task_id: str = "",
+    image: str = "",
 ) -> AsyncGenerator[Session, None]:
-    """A session for one rollout. Leaving the context, in any way, leaves no request and no task behind.
+    """A session for one rollout; `image` (the task if not given) identifies the state it starts from.
+
+    Leaving the context, in any way, leaves no request and no task behind.
 
     An error raised inside the context is re-raised as it is, not as a group.
     """
@@ -350,6 +358,7 @@ async def open_session(
                 gate=gate or OpenGate(),
                 tasks=tasks,
                 task_id=task_id,
+                image=image or task_id,
             )
             try:
                 yield session

@@ -30,6 +30,10 @@ class TaskEnvironment:
         return self.task.id
 
     @property
+    def image(self) -> str:
+        return self.task.spec.image or self.task.id
+
+    @property
     def instruction(self) -> str:
         return self.task.instruction
 

@@ -26,6 +26,7 @@ class ScriptedEnvironment:
         instruction: str = "say hello",
     ) -> None:
         self.task_id = task_id
+        self.image = task_id
         self.instruction = instruction
         self._answer = answer
         self._delay_s = delay_s

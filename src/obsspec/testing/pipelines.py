@@ -9,7 +9,7 @@ from random import Random
 import anyio
 
 from obsspec.protocols import OnTokens, Policy
-from obsspec.rollout.collector import Collector, Job, RolloutResult, Speculation, Verdict
+from obsspec.rollout.collector import Collector, Job, RolloutResult, Shared, Speculation, Verdict
 from obsspec.rollout.loop import run_loop
 from obsspec.rollout.rules import RolloutRules
 from obsspec.speculation.session import SpeculationSettings, open_session
@@ -92,7 +92,7 @@ async def run_speculative(episode: Episode, arm: Arm) -> None:
     assert arm.world_model is not None
     settings = SpeculationSettings(episode.depth, episode.breadth, 20.0, episode.strict_version)
     if episode.impatience_s is None:
-        speculation = Speculation(arm.world_model, settings)
+        speculation = Speculation(Shared(arm.world_model), settings)
         arm.results = await Collector(arm.policy, 2, speculation).run(_jobs(episode, arm))
         return
     for job, environment in zip(_jobs(episode, arm), arm.environments, strict=True):

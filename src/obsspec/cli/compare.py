@@ -53,8 +53,9 @@ async def _run(settings: CompareSettings, folder: RunFolder, console: Console) -
         folder.claim("identity.json", opened.identity)
         folder.write_json("environment.json", opened.description)
         with progress_bar(console) as progress:
-            bar = progress.add_task("rollouts", total=2 * settings.tasks)
-            progress.update(bar, completed=min(2 * settings.tasks, sum(1 for _ in folder.results())))
+            total = 2 * settings.tasks * settings.group
+            bar = progress.add_task("rollouts", total=total)
+            progress.update(bar, completed=min(total, sum(1 for _ in folder.results())))
 
             def finished(arm: Arm, result: RolloutResult) -> None:
                 progress.advance(bar)

@@ -46,7 +46,7 @@ async def _run(settings: CompareSettings, console: Console) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as logs:
         async with open_parts(settings, console, Path(logs)) as opened:
             with progress_bar(console) as progress:
-                acting = progress.add_task("rollouts", total=settings.tasks)
+                acting = progress.add_task("rollouts", total=settings.tasks * settings.group)
 
                 def finished(arm: Arm, result: RolloutResult) -> None:
                     progress.advance(acting)

@@ -47,25 +47,25 @@ async def run_pairs(settings: CompareSettings, parts: Parts, folder: RunFolder, 
     Each arm of a block starts with empty prefix caches, so that neither profits from the other's prompts.
     Cancelled: finished rollouts are in the folder.
     """
-    tasks = _tasks(settings)
-    done = {(arm, r.task_id): r for arm, r in folder.results() if not r.trajectory.stop.is_error}
+    jobs = _jobs(settings, parts)
+    done = {(arm, r.seed): r for arm, r in folder.results() if not r.trajectory.stop.is_error}
     writing = anyio.Lock()
     collectors = {arm: _collector(arm, settings, parts) for arm in Arm}
-    for block, order in _blocks(tasks, settings.concurrency):
+    for block, order in _blocks(jobs, settings.concurrency):
         for arm in order:
-            missing = [task for task in block if (arm, task.id) not in done]
+            missing = [job for job in block if (arm, job.rules.seed) not in done]
             if not missing:
                 continue
 
             async def keep(result: RolloutResult, arm: Arm = arm) -> None:
                 async with writing:
                     await anyio.to_thread.run_sync(folder.append, arm, result)
-                done[arm, result.task_id] = result
+                done[arm, result.seed] = result
                 progress(arm, result)
 
             await parts.start_cold()
-            await collectors[arm].run([_job(task, settings, parts) for task in missing], keep)
-    return [Pair(done[Arm.SEQUENTIAL, task.id], done[Arm.SPECULATIVE, task.id]) for task in tasks]
+            await collectors[arm].run(missing, keep)
+    return [Pair(done[Arm.SEQUENTIAL, job.rules.seed], done[Arm.SPECULATIVE, job.rules.seed]) for job in jobs]
 
 
 async def sequential_results(settings: CompareSettings, parts: Parts, progress: Progress) -> list[RolloutResult]:
@@ -75,22 +75,23 @@ async def sequential_results(settings: CompareSettings, parts: Parts, progress: 
     async def tell(result: RolloutResult) -> None:
         progress(Arm.SEQUENTIAL, result)
 
-    return await collector.run([_job(task, settings, parts) for task in _tasks(settings)], tell)
+    return await collector.run(_jobs(settings, parts), tell)
 
 
 def finished_pairs(folder: RunFolder) -> list[Pair]:
     """The pairs of a folder of which both arms are there."""
     arms: dict[str, dict[str, RolloutResult]] = {arm: {} for arm in Arm}
     for arm, result in folder.results():
-        arms[arm][result.task_id] = result
+        arms[arm][result.seed] = result
     both = arms[Arm.SEQUENTIAL].keys() & arms[Arm.SPECULATIVE].keys()
-    order = [task_id for task_id in arms[Arm.SEQUENTIAL] if task_id in both]
-    return [Pair(arms[Arm.SEQUENTIAL][task_id], arms[Arm.SPECULATIVE][task_id]) for task_id in order]
+    order = [seed for seed in arms[Arm.SEQUENTIAL] if seed in both]
+    return [Pair(arms[Arm.SEQUENTIAL][seed], arms[Arm.SPECULATIVE][seed]) for seed in order]
 
 
-def _tasks(settings: CompareSettings) -> list[Task]:
-    """Tasks of the test split: nothing was ever trained on them."""
-    return suite(Split.TEST, settings.tasks, settings.family_names, settings.difficulty, settings.task_seed)
+def _jobs(settings: CompareSettings, parts: Parts) -> list[Job]:
+    """`group` rollouts of each task of the test split: nothing was ever trained on them."""
+    tasks = suite(Split.TEST, settings.tasks, settings.family_names, settings.difficulty, settings.task_seed)
+    return [_job(task, member, settings, parts) for task in tasks for member in range(settings.group)]
 
 
 def _collector(arm: Arm, settings: CompareSettings, parts: Parts) -> Collector:
@@ -102,7 +103,7 @@ def _collector(arm: Arm, settings: CompareSettings, parts: Parts) -> Collector:
     return Collector(parts.policy, settings.concurrency, speculation)
 
 
-def _job(task: Task, settings: CompareSettings, parts: Parts) -> Job:
+def _job(task: Task, member: int, settings: CompareSettings, parts: Parts) -> Job:
     limits = Limits(
         max_turns=min(settings.max_turns, task.max_turns),
         max_turn_tokens=settings.max_turn_tokens,
@@ -111,16 +112,16 @@ def _job(task: Task, settings: CompareSettings, parts: Parts) -> Job:
     rules = RolloutRules(
         parts.renderer,
         limits,
-        seed=f"{settings.seed}/{task.id}",
+        seed=f"{settings.seed}/{task.id}/{member}",
         temperature=settings.temperature,
     )
     return Job(TaskEnvironment(task, parts.sandboxes), rules, group=task.id)
 
 
-def _blocks(tasks: Sequence[Task], concurrency: int) -> Iterator[tuple[Sequence[Task], tuple[Arm, Arm]]]:
-    """Blocks of tasks with the order of the arms, which alternates: a drift of the machine falls on both arms."""
+def _blocks(jobs: Sequence[Job], concurrency: int) -> Iterator[tuple[Sequence[Job], tuple[Arm, Arm]]]:
+    """Blocks of rollouts with the order of the arms, which alternates: a drift of the machine falls on both arms."""
     size = 2 * concurrency if concurrency > 1 else 1  # two waves keep the slots of a block busy
     first, second = Arm.SEQUENTIAL, Arm.SPECULATIVE
-    for start in range(0, len(tasks), size):
-        yield tasks[start : start + size], (first, second)
+    for start in range(0, len(jobs), size):
+        yield jobs[start : start + size], (first, second)
         first, second = second, first

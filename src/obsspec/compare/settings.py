@@ -30,7 +30,7 @@ def _help(text: str) -> Parameter:
 
 
 _LEAST = {
-    **dict.fromkeys(("tasks", "concurrency", "max_turns", "max_turn_tokens", "max_context"), 1),
+    **dict.fromkeys(("tasks", "group", "concurrency", "max_turns", "max_turn_tokens", "max_context"), 1),
     **dict.fromkeys(("depth", "breadth", "threads"), 0),
 }
 
@@ -39,6 +39,9 @@ _LEAST = {
 @dataclass(frozen=True, slots=True)
 class CompareSettings:
     tasks: Annotated[int, _help("Number of tasks, each through both arms (one pair a task).")] = 20
+    group: Annotated[
+        int, _help("Rollouts of each task, with different seeds; the memory learns from one to the next.")
+    ] = 1
     families: Annotated[str, _help("Task families, comma-separated; 'all' for every one.")] = "all"
     difficulty: Annotated[Difficulty, _help("Difficulty of the tasks.")] = Difficulty.EASY
     task_seed: Annotated[int, _help("Which tasks of the test split; another seed, other tasks.")] = 0

@@ -39,6 +39,17 @@ def _rate(completion: Completion) -> float | None:
     return (tokens - 1) / (timing.last_s - timing.first_s)
 
 
+def task_latencies(pairs: Sequence[Pair]) -> tuple[list[float], list[float]]:
+    """Mean agent latency of each task in both arms: rollouts of one task are not independent samples."""
+    groups: dict[str, list[Pair]] = {}
+    for pair in pairs:
+        groups.setdefault(pair.sequential.task_id, []).append(pair)
+    return (
+        [mean([pair.sequential.trajectory.agent_s for pair in group]) for group in groups.values()],
+        [mean([pair.speculative.trajectory.agent_s for pair in group]) for group in groups.values()],
+    )
+
+
 def hidden_tool_time(pairs: Sequence[Pair]) -> float:
     """(sequential - speculative agent latency) / tool latency of the sequential arm, summed over pairs."""
     tool_s = sum(pair.sequential.trajectory.tool_s for pair in pairs)
@@ -50,8 +61,7 @@ def summarize(pairs: Sequence[Pair]) -> dict[str, Any]:
     """The content of `summary.json`: seconds, shares in 0..1, counts; `per_command` holds the outcomes by program."""
     a = [pair.sequential for pair in pairs]
     b = [pair.speculative for pair in pairs]
-    latency_a = [result.trajectory.agent_s for result in a]
-    latency_b = [result.trajectory.agent_s for result in b]
+    latency_a, latency_b = task_latencies(pairs)
     turns = settled_turns(b)
     shares = outcome_shares(turns)
     predictions = [t.attempted.prediction_s for t in turns if t.attempted.prediction_s is not None]

@@ -34,8 +34,6 @@ Rule = tuple[str, str]  # how the value comes about, and how it is spelled
 class Arithmetic:
     """For each tool and rule (operation and spelling): the template around the value, as long as it keeps holding."""
 
-    name = "arithmetic"
-
     def __init__(self) -> None:
         self._streaks: dict[Hashable, dict[Rule, Streak[Template]]] = {}
 
@@ -48,7 +46,8 @@ class Arithmetic:
             text = streak.idea.fill({"value": spelled[rule]}) if rule in spelled else None
             if text is not None and streak.idea.holes:
                 prior = (streak.length + 1) / (streak.length + 2)
-                yield Claim(text, (("arithmetic", rule[0] == "expression", streak.bucket), (asked.call.name, rule)), prior)
+                classes = (("arithmetic", rule[0] == "expression", streak.bucket), (asked.call.name, rule))
+                yield Claim(text, "tools/arithmetic", classes, prior)
                 return
 
     def learn(self, asked: Asked, text: str) -> None:

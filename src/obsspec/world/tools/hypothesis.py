@@ -12,11 +12,6 @@ from obsspec.world.tools.trust import Claim
 class Hypothesis(Protocol):
     """One idea of how answers come about. Deterministic, no I/O; `claims` changes nothing."""
 
-    @property
-    def name(self) -> str:
-        """The last part of the name of its source: "tools/<name>"."""
-        ...
-
     def claims(self, asked: Asked) -> Iterable[Claim]:
         """What the answer may be, best first; nothing where the idea does not apply."""
         ...

@@ -73,18 +73,18 @@ class Tools:
 
     def _candidates(self, asked: Asked) -> list[_Candidate]:
         best: dict[str, _Candidate] = {}
-        for hypothesis, claim in self._claims(asked):
+        for claim in self._claims(asked):
             confidence = self._trust.confidence(claim)
             known = best.get(claim.text)
             if confidence >= self._floor and (known is None or known.confidence < confidence):
-                best[claim.text] = _Candidate(claim.text, f"tools/{hypothesis.name}", confidence)
+                best[claim.text] = _Candidate(claim.text, claim.source, confidence)
         return sorted(best.values(), key=lambda found: -found.confidence)
 
-    def _claims(self, asked: Asked) -> list[tuple[Hypothesis, Claim]]:
-        return [(hypothesis, claim) for hypothesis in self._hypotheses for claim in hypothesis.claims(asked)]
+    def _claims(self, asked: Asked) -> list[Claim]:
+        return [claim for hypothesis in self._hypotheses for claim in hypothesis.claims(asked)]
 
     def _learn_one(self, asked: Asked, text: str) -> None:
-        for _, claim in self._claims(asked):
+        for claim in self._claims(asked):
             self._trust.settle(claim, text)
         for hypothesis in self._hypotheses:
             hypothesis.learn(asked, text)

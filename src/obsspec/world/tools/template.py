@@ -18,8 +18,6 @@ _MAX_CLASSES = 20_000
 class Templates:
     """Answers to calls of one kind: the tool with the names of its arguments, or with how its one text looks."""
 
-    name = "constant"
-
     def __init__(self) -> None:
         self._streaks: dict[Hashable, Streak[Template]] = {}
 
@@ -31,7 +29,7 @@ class Templates:
             if streak is not None and text is not None:
                 form = _form(streak.idea)
                 prior = (streak.length + (form != "data")) / (streak.length + 1 + (form != "data"))
-                yield Claim(text, (("constant", form, streak.bucket), ("constant", kind)), prior)
+                yield Claim(text, "tools/constant", (("constant", form, streak.bucket), ("constant", kind)), prior)
 
     def learn(self, asked: Asked, text: str) -> None:
         template = abstract(text, argument_values(asked.call))

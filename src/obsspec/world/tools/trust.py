@@ -23,10 +23,11 @@ class Record:
 class Claim:
     """What one hypothesis says: `text`, with the classes its record is kept by (coarse to fine).
 
-    `prior` is the probability that it is right before anything is known of these classes, worth `weight` observations.
+    `source` names the hypothesis; `prior` is the probability that it is right before anything is known of these classes, worth `weight` observations.
     """
 
     text: str
+    source: str
     classes: tuple[Hashable, ...]
     prior: float = 0.6
     weight: float = 2.0

@@ -1,0 +1,109 @@
+"""What is known of one database: names that exist, names that do not, and answers of its queries."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from obsspec.world.tools.sql.messages import Complaint, Fault
+from obsspec.world.tools.sql.rows import Row
+from obsspec.world.tools.sql.scopes import ColumnName, Name, Source, TableName
+
+_MAX_ANSWERS = 5_000
+
+
+@dataclass(slots=True)
+class Table:
+    """`columns`: the rows that describe the table, once they were seen."""
+
+    columns: tuple[Row, ...] | None = None
+    present: set[str] = field(default_factory=set[str])
+    absent: set[str] = field(default_factory=set[str])
+
+    def has(self, column: str) -> bool | None:
+        if self.columns is not None:
+            return any(str(row[0]).lower() == column for row in self.columns)
+        return True if column in self.present else False if column in self.absent else None
+
+
+@dataclass(slots=True)
+class Schema:
+    """`listing`: the answer to SHOW TABLES. `answers`: rows by canonical query. `fixed`: counts what was learnt."""
+
+    name: str = ""
+    listing: str | None = None
+    listed: frozenset[str] | None = None
+    tables: dict[str, Table] = field(default_factory=dict[str, Table])
+    missing: set[str] = field(default_factory=set[str])
+    answers: dict[str, str] = field(default_factory=dict[str, str])
+
+    def table(self, name: str) -> Table:
+        self.missing.discard(name)
+        return self.tables.setdefault(name, Table())
+
+    def has_table(self, table: TableName) -> bool | None:
+        if table.database and table.database != self.name:
+            return None
+        if table.name in self.tables:
+            return True
+        if table.name in self.missing:
+            return False
+        return None if self.listed is None else table.name in self.listed
+
+    def keep(self, query: str, answer: str) -> None:
+        """Remembers an answer; the oldest ones are forgotten."""
+        self.answers.pop(query, None)
+        self.answers[query] = answer
+        if len(self.answers) > _MAX_ANSWERS:
+            del self.answers[next(iter(self.answers))]
+
+    def absorb(self, other: Schema) -> None:
+        """Takes over what was learnt of the same database under another identity."""
+        if self.listing is None:
+            self.listing, self.listed = other.listing, other.listed
+        for name, table in other.tables.items():
+            own = self.table(name)
+            own.columns = own.columns or table.columns
+            own.present |= table.present
+            own.absent |= table.absent
+        self.missing |= other.missing - self.tables.keys()
+        for query, answer in other.answers.items():
+            self.keep(query, answer)
+
+
+def fault_of(names: Sequence[Name], schema: Schema) -> Fault | None | bool:
+    """The first name that the database will complain about; True if all are fine, None if that is not known."""
+    for name in names:
+        if isinstance(name, TableName):
+            found = schema.has_table(name)
+            if found is False and schema.name:
+                return Fault(Complaint.TABLE, name.name, database=schema.name)
+            if not found:
+                return None
+        else:
+            owners = count_owners(name, schema)
+            if owners is None:
+                return None
+            if owners != 1:
+                complaint = Complaint.AMBIGUOUS if owners else Complaint.COLUMN
+                return Fault(complaint, name.shown, name.clause)
+    return True
+
+
+def count_owners(column: ColumnName, schema: Schema) -> int | None:
+    """In how many sources of the innermost scope that has any a column exists; None if that is not known."""
+    for scope in column.scopes:
+        sources = [source for source in scope if column.qualifier in ("", source.alias)]
+        found = [_source_has(source, column.name, schema) for source in sources]
+        if None in found:
+            return None
+        if any(found):
+            return sum(map(bool, found))
+    return 0
+
+
+def _source_has(source: Source, column: str, schema: Schema) -> bool | None:
+    if not source.table:
+        return None if source.columns is None else column in source.columns
+    table = schema.tables.get(source.table)
+    return None if table is None else table.has(column)

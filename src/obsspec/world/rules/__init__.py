@@ -1,0 +1,1 @@
+"""The rules source: evaluates commands over what the transcript of a rollout determines."""

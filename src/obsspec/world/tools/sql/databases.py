@@ -36,7 +36,7 @@ class Databases:
         if fault.complaint is Complaint.TABLE:
             if fault.database:
                 self._call(image, fault.database)
-            self.of(image).missing.add(fault.name.lower())
+            self.of(image).miss(fault.name.lower())
         names = names_of(statement) or () if statement.kind is Kind.QUERY else ()
         index = _index(names, fault)
         if index is None:
@@ -55,14 +55,12 @@ class Databases:
         known = [schema for schema in self._by_name.values() if schema.listing == text]
         if not self.of(image).name and len(known) == 1 and len(tables) > 1:
             self._join(image, known[0])
-        schema = self.of(image)
-        schema.listing, schema.listed = text, tables
+        self.of(image).list(text, tables)
 
     def _columns(self, image: str, table: str, text: str) -> None:
         rows = read_rows(text)
-        if not rows or len({len(row) for row in rows}) != 1 or "." in table:
-            return
-        self.of(image).table(table).columns = rows
+        if rows and len({len(row) for row in rows}) == 1 and "." not in table:
+            self.of(image).table(table).describe(rows)
 
     def _call(self, image: str, name: str) -> None:
         """The database of this image is called `name`."""
@@ -104,11 +102,11 @@ def _confirm(schema: Schema, names: tuple[Name, ...]) -> None:
         elif len(name.scopes) == 1:
             sources = [source for source in name.scopes[0] if name.qualifier in ("", source.alias)]
             if len(sources) == 1 and sources[0].table:
-                schema.tables.setdefault(sources[0].table, Table()).present.add(name.name)
+                schema.tables.setdefault(sources[0].table, Table()).confirm(name.name)
 
 
 def _deny(schema: Schema, column: ColumnName) -> None:
     for scope in column.scopes:
         for source in scope:
             if column.qualifier in ("", source.alias) and source.table:
-                schema.tables.setdefault(source.table, Table()).absent.add(column.name)
+                schema.tables.setdefault(source.table, Table()).deny(column.name)

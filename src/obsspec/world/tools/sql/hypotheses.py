@@ -11,8 +11,9 @@ from obsspec.world.tools.sql.databases import Databases
 from obsspec.world.tools.sql.messages import Complaint, Fault, Style, read_fault, write_fault
 from obsspec.world.tools.sql.rows import Row, read_rows, write_rows
 from obsspec.world.tools.sql.schema import Schema, fault_of
-from obsspec.world.tools.sql.scopes import TableName, names_of
+from obsspec.world.tools.sql.scopes import Name, TableName, names_of
 from obsspec.world.tools.sql.statement import Kind, Statement, statement_of
+from obsspec.world.tools.sql.syntax import syntax_fault
 from obsspec.world.tools.trust import Claim
 
 
@@ -22,15 +23,21 @@ class Sql:
     def __init__(self) -> None:
         self._databases = Databases()
         self._styles: dict[str, Style] = {}
-        self._bytes: dict[str, bool] = {}
+        self._bytes: dict[str, frozenset[int]] = {}
 
     def claims(self, asked: Asked) -> Iterable[Claim]:
         statement = statement_of(asked.call)
         if statement is None or _changed(asked):
             return
         schema = self._databases.of(asked.image)
-        yield from self._fault(asked, statement, schema)
-        yield from self._answer(asked, statement, schema)
+        fault = _fault(statement, schema)
+        if fault is None:
+            yield from self._answer(asked, statement, schema)
+            return
+        style = self._styles.get(asked.call.name)
+        text = None if style is None else write_fault(style, fault)
+        if text is not None:
+            yield Claim(text, f"tools/sql/{fault.complaint}", _classes(fault), 0.8)
 
     def learn(self, asked: Asked, text: str) -> None:
         statement = statement_of(asked.call)
@@ -43,24 +50,9 @@ class Sql:
         rows = read_rows(text)
         if rows is not None:
             if statement.kind is Kind.COLUMNS:
-                self._bytes[asked.call.name] = _has_bytes(rows)
+                self._bytes[asked.call.name] = _byte_fields(rows, self._bytes.get(asked.call.name, frozenset()))
             if statement.kind in (Kind.QUERY, Kind.LOOK):
                 self._databases.of(asked.image).keep(canonical(statement), text)
-
-    def _fault(self, asked: Asked, statement: Statement, schema: Schema) -> Iterable[Claim]:
-        style = self._styles.get(asked.call.name)
-        if style is None:
-            return
-        fault: Fault | None | bool = None
-        if statement.kind is Kind.QUERY:
-            names = names_of(statement)
-            fault = fault_of(names, schema) if names is not None else None
-        elif statement.kind is Kind.COLUMNS:
-            fault = fault_of((TableName(statement.table),), schema)
-        if isinstance(fault, Fault):
-            text = write_fault(style, fault)
-            if text is not None:
-                yield Claim(text, f"tools/sql/{fault.complaint}", _classes(fault), 0.8)
 
     def _answer(self, asked: Asked, statement: Statement, schema: Schema) -> Iterable[Claim]:
         match statement.kind:
@@ -69,7 +61,8 @@ class Sql:
             case Kind.COLUMNS if statement.table in schema.tables:
                 columns = schema.tables[statement.table].columns
                 if columns is not None:
-                    text = write_rows([_spell(row, self._bytes.get(asked.call.name, False)) for row in columns])
+                    fields = self._bytes.get(asked.call.name, frozenset())
+                    text = write_rows([_spell(row, fields) for row in columns])
                     yield Claim(text, "tools/sql/columns", (("sql", "columns"),), 0.8)
             case Kind.QUERY | Kind.LOOK if (text := schema.answers.get(canonical(statement))) is not None:
                 yield Claim(text, "tools/sql/equal", (("sql", "equal"),), 0.8)
@@ -77,9 +70,28 @@ class Sql:
                 return
 
 
+def _fault(statement: Statement, schema: Schema) -> Fault | None:
+    """What the database will complain about, as far as known."""
+    fault = syntax_fault(statement)
+    if fault is not None:
+        return fault
+    names: tuple[Name, ...] | None = None
+    if statement.kind is Kind.QUERY:
+        names = names_of(statement)
+    elif statement.kind is Kind.COLUMNS:
+        database, _, table = statement.table.rpartition(".")
+        names = (TableName(table, database),)
+    found = fault_of(names, schema) if names is not None else None
+    return found if isinstance(found, Fault) else None
+
+
 def _classes(fault: Fault) -> tuple[Hashable, ...]:
     kind = ("sql", fault.complaint)
-    return (kind,) if fault.complaint is Complaint.TABLE else (kind, (*kind, fault.clause))
+    match fault.complaint:
+        case Complaint.SYNTAX:
+            return (kind, (*kind, fault.name[:1]))
+        case _:
+            return (kind, (*kind, fault.clause))
 
 
 def _changed(asked: Asked) -> bool:
@@ -87,16 +99,18 @@ def _changed(asked: Asked) -> bool:
     return any(statement is not None and statement.kind is Kind.WRITE for statement in statements)
 
 
-def _has_bytes(rows: tuple[Row, ...]) -> bool:
-    return any(isinstance(value, bytes) for row in rows for value in row)
+def _byte_fields(rows: tuple[Row, ...], known: frozenset[int]) -> frozenset[int]:
+    """Some connectors give texts of a description as bytes: in which fields this one does."""
+    kinds = {(index, type(value)) for row in rows for index, value in enumerate(row)}
+    seen = frozenset(index for index, kind in kinds if kind is bytes)
+    return seen | known if seen else frozenset()
 
 
-def _spell(row: Row, as_bytes: bool) -> Row:
-    """Some connectors give the type of a column as bytes, others the same as text."""
-    if len(row) < 2 or not isinstance(row[1], bytes | str):
-        return row
-    kind = row[1].decode(errors="replace") if isinstance(row[1], bytes) else row[1]
-    return (row[0], kind.encode() if as_bytes else kind, *row[2:])
+def _spell(row: Row, fields: frozenset[int]) -> Row:
+    texts = [value.decode(errors="replace") if isinstance(value, bytes) else value for value in row]
+    return tuple(
+        text.encode() if index in fields and isinstance(text, str) else text for index, text in enumerate(texts)
+    )
 
 
 def sql_hypotheses() -> tuple[Hypothesis, ...]:

@@ -12,6 +12,8 @@ class Complaint(StrEnum):
     COLUMN = "column"  # no such column
     AMBIGUOUS = "ambiguous"  # a column of several tables
     DATABASE = "database"  # no such database
+    SYNTAX = "syntax"  # `name` is the rest that was not read, `clause` the number of its line
+    LIMIT = "limit"  # LIMIT directly inside of IN (...)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +35,27 @@ class Style:
     after: str = ""
 
 
+_SYNTAX = (
+    "You have an error in your SQL syntax; check the manual that corresponds to your MySQL server version"
+    " for the right syntax to use near '{rest}' at line {clause}"
+)
 _FORMS: tuple[tuple[str, Complaint, str], ...] = (
     ("mysql", Complaint.TABLE, "Table '{database}.{name}' doesn't exist"),
     ("mysql", Complaint.COLUMN, "Unknown column '{name}' in '{clause}'"),
     ("mysql", Complaint.AMBIGUOUS, "Column '{name}' in {clause} is ambiguous"),
     ("mysql", Complaint.DATABASE, "Unknown database '{database}'"),
+    ("mysql", Complaint.SYNTAX, _SYNTAX),
+    ("mysql", Complaint.LIMIT, "This version of MySQL doesn't yet support 'LIMIT & IN/ALL/ANY/SOME subquery'"),
     ("sqlite", Complaint.TABLE, "no such table: {name}"),
     ("sqlite", Complaint.COLUMN, "no such column: {name}"),
     ("sqlite", Complaint.AMBIGUOUS, "ambiguous column name: {name}"),
 )
-_FIELDS = {"database": r"(?P<database>[^'.]+)", "name": r"(?P<name>[^'\n]+?)", "clause": r"(?P<clause>[\w /]+)"}
+_FIELDS = {
+    "database": r"(?P<database>[^'.]+)",
+    "name": r"(?P<name>[^'\n]+?)",
+    "rest": r"(?P<name>.*)",
+    "clause": r"(?P<clause>[\w /]+)",
+}
 
 
 def _pattern(form: str) -> re.Pattern[str]:
@@ -70,6 +83,6 @@ def write_fault(style: Style, fault: Fault) -> str | None:
     """The answer that says so; None if this dialect has no such message."""
     for dialect, complaint, form in _FORMS:
         if (dialect, complaint) == (style.dialect, fault.complaint):
-            text = form.format(name=fault.name, clause=fault.clause, database=fault.database)
+            text = form.format(name=fault.name, rest=fault.name, clause=fault.clause, database=fault.database)
             return f"{style.before}{text}{style.after}"
     return None

@@ -55,7 +55,7 @@ def _value(node: ast.expr) -> Any:
             return tuple(_value(element) for element in elements)
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() | float() as number)):
             return -number
-        case ast.Call(func=function, args=args, keywords=keywords) if (make := _CALLS.get(ast.unparse(function))):
+        case ast.Call(func=function, args=args, keywords=keywords) if make := _CALLS.get(ast.unparse(function)):
             return make(*map(_value, args), **{str(keyword.arg): _value(keyword.value) for keyword in keywords})
         case _:
             raise _NotRowsError

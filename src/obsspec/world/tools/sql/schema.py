@@ -20,6 +20,26 @@ class Table:
     present: set[str] = field(default_factory=set[str])
     absent: set[str] = field(default_factory=set[str])
 
+    def confirm(self, column: str) -> None:
+        """The column exists."""
+        self.present.add(column)
+        self.absent.discard(column)
+        if self.has(column) is False:
+            self.columns = None
+
+    def deny(self, column: str) -> None:
+        """The column does not exist."""
+        self.absent.add(column)
+        self.present.discard(column)
+        if self.has(column) is True:
+            self.columns = None
+
+    def describe(self, rows: tuple[Row, ...]) -> None:
+        """These are all columns."""
+        self.columns = rows
+        self.present.clear()
+        self.absent.clear()
+
     def has(self, column: str) -> bool | None:
         if self.columns is not None:
             return any(str(row[0]).lower() == column for row in self.columns)
@@ -28,7 +48,7 @@ class Table:
 
 @dataclass(slots=True)
 class Schema:
-    """`listing`: the answer to SHOW TABLES. `answers`: rows by canonical query. `fixed`: counts what was learnt."""
+    """`listing`: the answer to SHOW TABLES, and `listed` its tables. `answers`: rows by canonical query."""
 
     name: str = ""
     listing: str | None = None
@@ -38,11 +58,24 @@ class Schema:
     answers: dict[str, str] = field(default_factory=dict[str, str])
 
     def table(self, name: str) -> Table:
+        """The table of this name, which exists."""
         self.missing.discard(name)
         return self.tables.setdefault(name, Table())
 
+    def miss(self, name: str) -> None:
+        """There is no such table (any more)."""
+        self.missing.add(name)
+        if self.tables.pop(name, None) is not None or (self.listed and name in self.listed):
+            self.listing = self.listed = None
+
+    def list(self, text: str, tables: frozenset[str]) -> None:
+        """These are all tables; of others nothing that was known holds."""
+        self.listing, self.listed = text, tables
+        self.tables = {name: table for name, table in self.tables.items() if name in tables}
+        self.missing -= tables
+
     def has_table(self, table: TableName) -> bool | None:
-        if table.database and table.database != self.name:
+        if table.database and table.database != self.name.lower():
             return None
         if table.name in self.tables:
             return True

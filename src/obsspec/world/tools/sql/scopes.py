@@ -1,7 +1,7 @@
 """The names in a query, in the order in which a database looks them up, each with the tables it may belong to.
 
 The order is that of MySQL: all tables as they are written; then for each SELECT its derived tables, USING, the select
-list, WHERE, ON, GROUP BY, HAVING and ORDER BY.
+list, WHERE, ON (the last join first), GROUP BY, HAVING and ORDER BY.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ def names_of(statement: Statement) -> tuple[Name, ...] | None:
     """All names of a query in order of resolution; None if it uses what is not understood here."""
     if statement.tree is None:
         return None
+    if any(call.name.lower() not in _FUNCTIONS for call in statement.tree.find_all(exp.Anonymous)):
+        return None  # an unknown function is a complaint of its own
     defined = {cte.alias_or_name.lower() for cte in statement.tree.find_all(exp.CTE)}
     names: list[Name] = []
     for table in sorted(statement.tree.find_all(exp.Table), key=_position):
@@ -65,6 +67,9 @@ def names_of(statement: Statement) -> tuple[Name, ...] | None:
     return tuple(names)
 
 
+_FUNCTIONS = frozenset("now ifnull curdate concat_ws truncate format found_rows database version user rand".split())
+
+
 class _NotUnderstoodError(Exception):
     """A construct whose names are resolved in a way that is not modelled."""
 
@@ -75,13 +80,10 @@ def _position(table: exp.Table) -> int:
 
 class _Resolver:
     def __init__(self, tree: exp.Query) -> None:
-        self._defined: dict[str, frozenset[str] | None] = {}
-        self._ctes = [cast("exp.CTE", cte) for cte in tree.ctes]
+        self._ctes = {cte.alias_or_name.lower(): cast("exp.Query", cte.this) for cte in tree.find_all(exp.CTE)}
+        self._resolving: list[str] = []
 
     def query(self, tree: exp.Expression, outer: Scopes) -> Iterator[Name]:
-        for cte in cast("list[exp.CTE]", getattr(tree, "ctes", [])):
-            yield from self.query(cte.this, ())
-            self._defined[cte.alias_or_name.lower()] = _output(cte.this)
         match tree:
             case exp.Select():
                 yield from self._select(tree, outer)
@@ -101,7 +103,7 @@ class _Resolver:
         items.extend(join.this for join in joins)
         sources: list[Source] = []
         for item in items:
-            yield from self._derived(item)
+            yield from self._derived(item, outer)
             sources.append(self._source(item))
         shared = {column.name.lower() for join in joins for column in join.args.get("using") or []}
         if any(join.args.get("method") == "NATURAL" for join in joins):
@@ -111,11 +113,11 @@ class _Resolver:
         for item in select.expressions:
             yield from walk.expression(item, "field list")
         yield from walk.clause(select.args.get("where"), "where clause")
-        for join in joins:
+        for join in reversed(joins):
             yield from walk.clause(join.args.get("on"), "on clause")
-        yield from self._late(select, walk, scopes)
+        yield from self._late(select, walk)
 
-    def _late(self, select: exp.Select, walk: _Walk, scopes: Scopes) -> Iterator[Name]:
+    def _late(self, select: exp.Select, walk: _Walk) -> Iterator[Name]:
         """GROUP BY, HAVING, ORDER BY: they also see the names of the select list."""
         aliases = {item.alias.lower() for item in select.expressions if isinstance(item, exp.Alias)}
         plain = {item.name.lower() for item in select.expressions if isinstance(item, exp.Column)}
@@ -128,21 +130,27 @@ class _Resolver:
             visible = None if star else aliases | plain | grouped
             yield from walk.having(having, visible)
         yield from walk.clause(select.args.get("order"), "order clause", aliases | plain)
-        _ = scopes
 
-    def _derived(self, item: exp.Expression) -> Iterator[Name]:
+    def _derived(self, item: exp.Expression, outer: Scopes) -> Iterator[Name]:
         if isinstance(item, exp.Subquery):
-            yield from self.query(item.this, ())
+            yield from self.query(item.this, outer)
         elif not isinstance(item, exp.Table) or item.args.get("joins"):
             raise _NotUnderstoodError
+        elif item.name.lower() in self._ctes and not item.db:
+            name = item.name.lower()
+            if name in self._resolving:  # recursive
+                raise _NotUnderstoodError
+            self._resolving.append(name)
+            yield from self.query(self._ctes[name], ())
+            self._resolving.pop()
 
     def _source(self, item: exp.Expression) -> Source:
         alias = item.alias_or_name.lower()
         if isinstance(item, exp.Subquery):
             return Source(alias, columns=_output(item.this))
         name = item.name.lower()
-        if name in self._defined and not cast("exp.Table", item).db:
-            return Source(alias, columns=self._defined[name])
+        if name in self._ctes and not cast("exp.Table", item).db:
+            return Source(alias, columns=_output(self._ctes[name]))
         return Source(alias, table=name)
 
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import lru_cache
 
-import sqlglot
 from sqlglot import exp
-from sqlglot.errors import SqlglotError
 
 from obsspec.values import ToolCall
+from obsspec.world.tools.sql.parse import parse_query
 
 _MAX_SIZE = 10_000  # characters
 _WORDS = frozenset(
@@ -67,21 +65,8 @@ def read_statement(text: str) -> Statement | None:
         return Statement(Kind.COLUMNS, bare, table=columns.group(1).replace("`", "").lower())
     match word.group(1).lower():
         case "select" | "with":
-            return Statement(Kind.QUERY, bare, _parsed(bare))
+            return Statement(Kind.QUERY, bare, parse_query(bare).tree)
         case "show" | "desc" | "describe" | "explain":
             return Statement(Kind.LOOK, bare)
         case _:
             return Statement(Kind.WRITE, bare)
-
-
-def _parsed(text: str) -> exp.Query | None:
-    logger = logging.getLogger("sqlglot")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)  # what it can not parse is no concern of the user
-    try:
-        trees = sqlglot.parse(text, read="mysql")
-    except (SqlglotError, RecursionError):
-        return None
-    finally:
-        logger.setLevel(level)
-    return trees[0] if len(trees) == 1 and isinstance(trees[0], exp.Query) else None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
+from functools import partial
 
 import anyio
 from anyio.abc import Process
@@ -18,14 +19,18 @@ from obsspec.values import ConfigError, SandboxError
 HANDSHAKE_S = 10.0
 CLOSE_S = 3.0
 
+Arguments = Callable[[Sequence[str]], list[str]]  # options of bubblewrap in, its whole command line out
+
 
 @asynccontextmanager
-async def launched(limits: Limits) -> AsyncGenerator[Process]:
+async def launched(limits: Limits, arguments: Arguments | None = None) -> AsyncGenerator[Process]:
     """A bubblewrap process with the init of a new sandbox behind its stdin and stdout. Raises `ConfigError`.
+
+    `arguments`: the command line of another kind of sandbox, given the options that its users need.
 
     Leaving ends the init, and with it, as it is number 1, every process of the sandbox.
     """
-    process, pending = await _start(limits)
+    process, pending = await _start(arguments or partial(bubblewrap.arguments, limits))
     try:
         if pending is not None:
             await _map_users(*pending)
@@ -34,10 +39,10 @@ async def launched(limits: Limits) -> AsyncGenerator[Process]:
         await _end(process)
 
 
-async def _start(limits: Limits) -> tuple[Process, tuple[int, int] | None]:
+async def _start(arguments: Arguments) -> tuple[Process, tuple[int, int] | None]:
     """With two users: also where bubblewrap reports its child, and where it waits for the mapping."""
     if not identity.two_users():
-        return await _spawn(bubblewrap.arguments(limits), ()), None
+        return await _spawn(arguments(()), ()), None
     info, info_end = os.pipe()
     ready_end, ready = os.pipe()
     with ExitStack() as on_failure:
@@ -45,7 +50,7 @@ async def _start(limits: Limits) -> tuple[Process, tuple[int, int] | None]:
             on_failure.callback(os.close, fd)
         try:
             extra = ["--info-fd", str(info_end), "--userns-block-fd", str(ready_end)]
-            process = await _spawn(bubblewrap.arguments(limits, extra), (info_end, ready_end))
+            process = await _spawn(arguments(extra), (info_end, ready_end))
         finally:
             os.close(info_end)
             os.close(ready_end)

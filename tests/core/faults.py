@@ -288,17 +288,17 @@ def one_candidate_too_many(patch: pytest.MonkeyPatch) -> None:
 
 @fault(checks.walks)
 def count_equal_candidates_twice(patch: pytest.MonkeyPatch) -> None:
-    def branch(self: Controller, node: Node, prediction: Prediction, version: str | None) -> list[Command]:
+    def branch(
+        self: Controller, node: Node, prediction: Prediction, version: str | None, elapsed_s: float
+    ) -> list[Command]:
         if node.turn is None or len(prediction.observations) != len(node.turn.calls):
             return []
         follow = self._follow(node, prediction.observations)
         if follow is None or follow.key is None:
             return []
         origin = Origin(prediction.source, prediction.confidence)
-        node.candidates.append(Candidate(follow.prompt, origin))
-        child = self._add(follow.key, node.level + 1, node, origin, prediction.observations)
-        node.branches_started += 1
-        return [Generate(child.id, child.key, speculative=True)]
+        node.candidates.append(Candidate(follow.prompt, origin, prediction.observations, follow.key))
+        return self._maybe_start(node, len(node.candidates) - 1, version, elapsed_s)
 
     patch.setattr(Controller, "_branch", branch)
 

@@ -8,6 +8,7 @@ from obsspec.protocols import Continuation
 from obsspec.speculation.commands import (
     CancelPrediction,
     Command,
+    Decided,
     Discard,
     Generate,
     HandOver,
@@ -17,6 +18,7 @@ from obsspec.speculation.commands import (
     Settle,
 )
 from obsspec.speculation.controller import Controller
+from obsspec.speculation.decisions import What
 from obsspec.values import Completion, GenerationKey, Observation, Outcome, Prediction, Tokens, Turn
 
 
@@ -30,6 +32,8 @@ class Entry:
     completion: Completion | None = None
     turn: Turn | None = None
     candidates: list[Tokens] = field(default_factory=list[Tokens])
+    started: set[int] = field(default_factory=set[int])  # candidates by number
+    refused: set[int] = field(default_factory=set[int])
     branches: int = 0
     predict_asked: bool = False
     predict_ended: bool = False  # by itself, before anything else ended it
@@ -63,7 +67,7 @@ class Ledger:
         self.real: Tokens | None = None  # the prompt that the head's real observation leads to
         self.closed = False
         self.turns_with_calls = 0
-        self._branching: int | None = None  # the node whose prediction is being handled
+        self._allowed: tuple[int, int] | None = None  # the node and candidate that the gate has just let start
 
     # Events -----------------------------------------------------------------------------------------------------
 
@@ -77,7 +81,8 @@ class Ledger:
         commands = self.controller.requested(key)
         self._apply(commands, old_head=old)
         if claimed is not None:
-            assert not any(isinstance(c, Generate) for c in commands), "a branch under this key was there: no new draw"
+            again = [c for c in commands if isinstance(c, Generate) and not c.speculative]
+            assert not again, "a branch under this key was there: no new draw"
             done = self.entries[claimed].completion is not None
             assert (self.waiting is None) == done, "a finished branch is handed over at once, a running one is kept"
         self.real = None
@@ -95,9 +100,7 @@ class Ledger:
         self._apply(self.controller.generation_failed(node))
 
     def predict(self, node: int, observations: tuple[Observation, ...]) -> None:
-        self._branching = node
         self._apply(self.controller.predicted(node, Prediction(observations, "test", 0.5)))
-        self._branching = None
 
     def end_prediction(self, node: int) -> None:
         if node in self.predicting:
@@ -172,7 +175,26 @@ class Ledger:
                     self._leave(command.node, "release")
                 case Settle():
                     self._settle(command, old_head)
+                case Decided():
+                    self._decided(command)
+        assert self._allowed is None, "what may start is started at once"
         self.check()
+
+    def _decided(self, command: Decided) -> None:
+        entry, decision = self.entries[command.node], command.decision
+        assert decision.level == entry.level
+        if command.candidate is None:
+            assert decision.what is What.PREDICT
+            assert not entry.predict_asked
+            return
+        assert decision.what is What.START
+        assert command.candidate < len(entry.candidates), "it is a candidate, whether it may start or not"
+        assert command.candidate not in entry.started, "a candidate is started once"
+        if decision.allowed:
+            self._allowed = (command.node, command.candidate)
+            entry.refused.discard(command.candidate)
+        else:
+            entry.refused.add(command.candidate)
 
     def _generate(self, command: Generate) -> None:
         assert command.node not in self.entries, "a node is started once"
@@ -181,12 +203,16 @@ class Ledger:
             self.entries[command.node] = Entry(command.key, self.level, None)
             self.head = command.node
         else:
-            assert self._branching is not None
-            parent = self.entries[self._branching]
-            siblings = [e for e in self.entries.values() if e.parent == self._branching]
+            assert self._allowed is not None, "nothing starts that the gate did not allow"
+            above, number = self._allowed
+            self._allowed = None
+            parent = self.entries[above]
+            siblings = [e for e in self.entries.values() if e.parent == above]
             assert command.key not in [e.key for e in siblings], "equal candidates count once"
+            assert command.key.prompt == parent.candidates[number]
+            parent.started.add(number)
             parent.branches += 1
-            self.entries[command.node] = Entry(command.key, parent.level + 1, self._branching)
+            self.entries[command.node] = Entry(command.key, parent.level + 1, above)
         self.generating.add(command.node)
 
     def _predict(self, node: int) -> None:
@@ -217,7 +243,10 @@ class Ledger:
         assert command.node in (self.head, old_head)
         entry.outcome = command.outcome
         assert command.outcome is self._expected(command.node), f"{command.outcome} for {entry}"
-        assert command.branches == entry.branches
+        assert command.branches == entry.branches == len(entry.started)
+        assert [said.started for said in command.said] == [n in entry.started for n in range(len(command.said))]
+        matched = [None if self.real is None else prompt == self.real for prompt in entry.candidates]
+        assert [said.matched for said in command.said] == matched, "refused candidates are compared like the others"
 
     def _expected(self, node: int) -> Outcome:
         entry = self.entries[node]
@@ -225,9 +254,12 @@ class Ledger:
             return Outcome.GATED
         if not entry.candidates:
             return Outcome.FAILED if entry.predict_ended else Outcome.CANCEL
+        if len(entry.refused) == len(entry.candidates):
+            return Outcome.GATED
         if self.real is None:
             return Outcome.CANCEL
-        return Outcome.MATCH if self.real in entry.candidates else Outcome.ROLLBACK
+        right = entry.candidates.index(self.real) if self.real in entry.candidates else None
+        return Outcome.ROLLBACK if right is None or right in entry.refused else Outcome.MATCH
 
     def note_candidate(self, node: int, observations: tuple[Observation, ...]) -> None:
         """Before `predict`: what this candidate should count as."""

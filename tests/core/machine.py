@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import count
+from itertools import count, cycle
 from random import Random
 
 from hypothesis import strategies as st
@@ -13,9 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from obsspec.render.terminal import TerminalRenderer
 from obsspec.rollout.rules import Limits, RolloutRules
 from obsspec.speculation.controller import Controller
-from obsspec.speculation.node import Node
+from obsspec.speculation.decisions import Ask, Decision, Look, Seen, Start, What, Why
 from obsspec.testing import toy_vocabulary
-from obsspec.values import Completion, FinishReason, GenerationKey, Observation, Outcome, Tokens
+from obsspec.values import Completion, FinishReason, GenerationKey, Observation, Tokens
 from tests.core.ledger import Ledger
 
 VOCABULARY = toy_vocabulary()
@@ -75,17 +75,24 @@ DRAWS = st.builds(
 
 
 class PlannedGate:
-    """Says yes, or no, as drawn beforehand."""
+    """Says yes, or no, as drawn beforehand: of turns, and of candidates."""
 
-    def __init__(self, answers: list[bool]) -> None:
-        self._answers = answers
-        self._asked = count()
+    def __init__(self, turns: list[bool], candidates: list[bool]) -> None:
+        self._turns = cycle(turns)
+        self._candidates = cycle(candidates)
 
-    def allows(self, node: Node) -> bool:
-        return self._answers[next(self._asked) % len(self._answers)]
+    def predicts(self, look: Look) -> Decision:
+        return Decision(What.PREDICT, look.level, look.kind, "", next(self._turns), Why.PLANNED)
 
-    def record(self, outcome: Outcome) -> None:
-        return None
+    def starts(self, start: Start) -> Decision:
+        allowed, p = next(self._candidates), start.chain / 2
+        return Decision(What.START, start.level, start.kinds[-1], start.source, allowed, Why.PLANNED, p)
+
+    def asks(self, ask: Ask) -> Decision:
+        raise AssertionError("a controller asks no source")
+
+    def saw(self, seen: Seen) -> None:
+        raise AssertionError("a controller tells a gate nothing")
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,12 +102,15 @@ class Setting:
     max_turns: int
     max_context: int
     gate: list[bool]
+    starts: list[bool]
 
 
 DEPTHS = BREADTHS = [4, 4, 3, 3, 2, 1, 0]
 MAX_TURNS = [32, 32, 32, 6, 3, 1]
 MAX_CONTEXTS = [4000, 4000, 4000, 4000, 200, 60]
 GATES = [[True]] * 6 + [[False], [True, False]]
+STARTS = [[True]] * 4 + [[False], [True, False], [False, False, True], [True, True, True, False]]
+SETTINGS = (DEPTHS, BREADTHS, MAX_TURNS, MAX_CONTEXTS, GATES, STARTS)
 
 
 class Driver:
@@ -108,7 +118,8 @@ class Driver:
 
     def __init__(self, setting: Setting) -> None:
         self.rules = RolloutRules(RENDERER, Limits(setting.max_turns, 30, setting.max_context), "seed")
-        controller = Controller(self.rules, PlannedGate(setting.gate), depth=setting.depth, breadth=setting.breadth)
+        gate = PlannedGate(setting.gate, setting.starts)
+        controller = Controller(self.rules, gate, depth=setting.depth, breadth=setting.breadth)
         self.ledger = Ledger(
             controller, self.rules, depth=setting.depth, breadth=setting.breadth, gate_is_open=setting.gate == [True]
         )
@@ -196,9 +207,7 @@ class Driver:
 
 
 class ControllerMachine(RuleBasedStateMachine):
-    @initialize(
-        setting=st.builds(Setting, *(st.sampled_from(v) for v in (DEPTHS, BREADTHS, MAX_TURNS, MAX_CONTEXTS, GATES)))
-    )
+    @initialize(setting=st.builds(Setting, *(st.sampled_from(v) for v in SETTINGS)))
     def open(self, setting: Setting) -> None:
         self.driver = Driver(setting)
 
@@ -215,7 +224,7 @@ class ControllerMachine(RuleBasedStateMachine):
 def walk(seed: int, steps: int = 150) -> Ledger:
     """The same at random and in volume: what chains of many right guesses need. Returns the closed ledger."""
     random = Random(seed)
-    driver = Driver(Setting(*(random.choice(v) for v in (DEPTHS, BREADTHS, MAX_TURNS, MAX_CONTEXTS, GATES))))
+    driver = Driver(Setting(*(random.choice(v) for v in SETTINGS)))
     for _ in range(steps):
         action, turn, observation = random.choice(ACTIONS), random.choice(TURN), random.choice(OBSERVATION)
         driver.step(Draw(action, random.randrange(40), turn, observation, random.choice(TIMES)))

@@ -9,6 +9,7 @@ from typing import Any, TypedDict, cast
 
 from obsspec.rollout.collector import RolloutResult, Verdict
 from obsspec.rollout.trajectory import Trajectory, TurnRecord
+from obsspec.speculation.decisions import Decision, Said, What, Why
 from obsspec.speculation.trace import Attempted, Fate, Span, SpanKind, SpeculationReport
 from obsspec.values import Completion, FinishReason, Observation, Outcome, StopReason, Timing, ToolCall
 
@@ -46,7 +47,7 @@ def to_record(result: RolloutResult) -> Record:
 
 
 def from_record(record: Record) -> RolloutResult:
-    """The inverse of `to_record`. Raises `KeyError` for a missing field."""
+    """The inverse of `to_record`, also for records without decisions. Raises `KeyError` for a missing field."""
     trajectory = Trajectory(
         instruction=record["messages"][0]["content"],
         ids=record["ids"],
@@ -131,6 +132,7 @@ def _report_from_record(record: Record) -> SpeculationReport:
     return SpeculationReport(
         attempts=[_attempted_from_record(attempted) for attempted in record["attempts"]],
         spans=[_span_from_record(span) for span in record["spans"]],
+        decisions=[_decision_from_record(decision) for decision in record.get("decisions", ())],
         discarded_policy_tokens=record["discarded_policy_tokens"],
         realized_depth=record["realized_depth"],
         predictions_started=record["predictions_started"],
@@ -139,8 +141,14 @@ def _report_from_record(record: Record) -> SpeculationReport:
 
 
 def _attempted_from_record(record: Record) -> Attempted:
-    fields: Record = {**record, "outcome": Outcome(record["outcome"])}
+    said = tuple(Said(**said) for said in record.get("said", ()))
+    fields: Record = {**record, "outcome": Outcome(record["outcome"]), "said": said}
     return Attempted(**fields)
+
+
+def _decision_from_record(record: Record) -> Decision:
+    fields: Record = {**record, "what": What(record["what"]), "why": Why(record["why"])}
+    return Decision(**fields)
 
 
 def _span_from_record(record: Record) -> Span:

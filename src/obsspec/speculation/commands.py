@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from obsspec.speculation.decisions import Decision, Said
 from obsspec.values import Completion, GenerationKey, Outcome, ToolCall
 
 
@@ -80,6 +81,17 @@ class Settle:
     source: str
     confidence: float
     branches: int
+    kind: str = ""
+    said: tuple[Said, ...] = ()
 
 
-Command = Generate | Predict | CancelPrediction | HandOver | HandOverFailure | Discard | Release | Settle
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """For the record: the gate decided about `node`, or about candidate number `candidate` for its observation."""
+
+    node: int
+    decision: Decision
+    candidate: int | None = None
+
+
+Command = Generate | Predict | CancelPrediction | HandOver | HandOverFailure | Discard | Release | Settle | Decided

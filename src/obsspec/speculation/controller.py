@@ -14,9 +14,11 @@ from dataclasses import replace
 from itertools import count
 
 from obsspec.protocols import Continuation, Followup
+from obsspec.speculation.classes import command_class
 from obsspec.speculation.commands import (
     CancelPrediction,
     Command,
+    Decided,
     Discard,
     DiscardReason,
     Generate,
@@ -27,6 +29,7 @@ from obsspec.speculation.commands import (
     Settle,
 )
 from obsspec.speculation.completions import extends
+from obsspec.speculation.decisions import Look, Said, Start
 from obsspec.speculation.gate import Gate
 from obsspec.speculation.node import Attempt, Candidate, Generation, Node, Origin
 from obsspec.values import (
@@ -147,15 +150,18 @@ class Controller:
             return []
         return self._drop_head(DiscardReason.ABANDONED)
 
-    def predicted(self, node_id: int, prediction: Prediction, weight_version: str | None = None) -> list[Command]:
-        """A candidate arrived. At most K distinct ones start a branch; one that overflows the context starts none.
+    def predicted(
+        self, node_id: int, prediction: Prediction, weight_version: str | None = None, elapsed_s: float = 0.0
+    ) -> list[Command]:
+        """A candidate arrived. At most K distinct ones may start a branch; one that overflows the context starts none.
 
         `weight_version`: the policy's version now, when only a call on the same version may claim the branch.
+        `elapsed_s`: since the head's turn was handed over.
         """
         node = self._nodes.get(node_id)
         if node is None or node.attempt is not Attempt.PENDING or len(node.candidates) >= self._breadth:
             return []
-        return self._branch(node, prediction, weight_version)
+        return self._branch(node, prediction, weight_version, elapsed_s)
 
     def prediction_ended(self, node_id: int) -> list[Command]:
         """No more candidates will come, for whatever reason."""
@@ -215,8 +221,11 @@ class Controller:
         node.parent = None
         self._waiting = True
         commands = self._hand_over(node)
-        for below in node.subtree():  # one observation is verified: the chain may grow by one
+        for below in node.subtree():  # one observation is verified: the chain may grow by one, and is more likely
             commands += self._maybe_predict(below)
+            for number, candidate in enumerate(below.candidates):
+                if candidate.refused:
+                    commands += self._maybe_start(below, number, node.key.weight_version, 0.0)
         return commands
 
     def _hand_over(self, node: Node) -> list[Command]:
@@ -231,13 +240,16 @@ class Controller:
             return []
         if self._breadth == 0 or node.level - head.level >= self._depth:
             return []
-        if not (self._continuation.speculable(node.level, node.turn) and self._gate.allows(node)):
+        if not self._continuation.speculable(node.level, node.turn):
             node.attempt = Attempt.GATED
             return []
-        node.attempt = Attempt.PENDING
-        return [Predict(node.id)]
+        node.kind = command_class(node.turn.calls)
+        decision = self._gate.predicts(Look(node.level, node.kind, node.level - head.level))
+        node.attempt = Attempt.PENDING if decision.allowed else Attempt.GATED
+        decided = Decided(node.id, decision)
+        return [decided, Predict(node.id)] if decision.allowed else [decided]
 
-    def _branch(self, node: Node, prediction: Prediction, version: str | None) -> list[Command]:
+    def _branch(self, node: Node, prediction: Prediction, version: str | None, elapsed_s: float) -> list[Command]:
         assert node.turn is not None
         assert node.completion is not None
         if len(prediction.observations) != len(node.turn.calls):
@@ -248,15 +260,39 @@ class Controller:
         if any(known.prompt == follow.prompt for known in node.candidates):
             return []
         origin = Origin(prediction.source, prediction.confidence)
-        node.candidates.append(Candidate(follow.prompt, origin))
-        if follow.key is None:
+        node.candidates.append(Candidate(follow.prompt, origin, prediction.observations, follow.key))
+        return self._maybe_start(node, len(node.candidates) - 1, version, elapsed_s)
+
+    def _maybe_start(self, node: Node, number: int, version: str | None, elapsed_s: float) -> list[Command]:
+        """A branch for one of the node's candidates, if the gate lets it start now."""
+        candidate = node.candidates[number]
+        if candidate.key is None:
             return []
-        key = replace(follow.key, weight_version=version)
-        child = self._add(key, node.level + 1, node, origin, prediction.observations)
+        kinds, chain = self._chain(node)
+        origin = candidate.origin
+        decision = self._gate.starts(Start(node.level, kinds, origin.source, origin.confidence, chain, elapsed_s))
+        candidate.refused = not decision.allowed
+        candidate.origin = origin = replace(origin, p=decision.p / chain if chain else 0.0)
+        decided = Decided(node.id, decision, number)
+        if candidate.refused:
+            return [decided]
+        key = replace(candidate.key, weight_version=version)
+        child = self._add(key, node.level + 1, node, origin, candidate.observations)
         node.branches_started += 1
         assert self._head is not None
         self.deepest = max(self.deepest, child.level - self._head.level)
-        return [Generate(child.id, child.key, speculative=True)]
+        return [decided, Generate(child.id, child.key, speculative=True)]
+
+    @staticmethod
+    def _chain(node: Node) -> tuple[tuple[str, ...], float]:
+        """Command classes from the head down to the node, and the probability that the node will be committed."""
+        kinds, chain = [node.kind], 1.0
+        while node.parent is not None:
+            assert node.origin is not None
+            chain *= node.origin.p
+            node = node.parent
+            kinds.append(node.kind)
+        return tuple(reversed(kinds)), chain
 
     def _settle(self, head: Node, real_prompt: Tokens | None) -> list[Command]:
         if head.settled or head.turn is None or not head.turn.calls:
@@ -267,7 +303,15 @@ class Controller:
         shown = right or next(iter(head.candidates), None)
         origin = shown.origin if shown else Origin("", 0.0)
         settle = Settle(
-            head.id, head.level, head.turn.calls, outcome, origin.source, origin.confidence, head.branches_started
+            head.id,
+            head.level,
+            head.turn.calls,
+            outcome,
+            origin.source,
+            origin.confidence,
+            head.branches_started,
+            head.kind,
+            tuple(_said(candidate, real_prompt) for candidate in head.candidates),
         )
         if head.attempt is Attempt.PENDING:
             head.attempt = Attempt.PREDICTED if head.candidates else Attempt.CANCELLED
@@ -281,10 +325,12 @@ class Controller:
                 return Outcome.GATED
             case Attempt.FAILED:
                 return Outcome.FAILED
+            case _ if head.candidates and all(candidate.refused for candidate in head.candidates):
+                return Outcome.GATED
             case _ if not head.candidates or real_prompt is None:
                 return Outcome.CANCEL  # the prediction came late, or the observation never came
             case _:
-                return Outcome.MATCH if right else Outcome.ROLLBACK
+                return Outcome.MATCH if right is not None and not right.refused else Outcome.ROLLBACK
 
     # The loop's rules. An error in them is the loop's to meet, should the turn be committed; here nothing follows. ---
 
@@ -342,3 +388,9 @@ class Controller:
     def _exchange(head: Node, child: Node | None) -> Exchange:
         calls = head.turn.calls if head.turn else ()
         return Exchange(calls, child.observations if child else ())
+
+
+def _said(candidate: Candidate, real_prompt: Tokens | None) -> Said:
+    matched = None if real_prompt is None else candidate.prompt == real_prompt
+    origin = candidate.origin
+    return Said(origin.source, origin.confidence, origin.p, candidate.started, matched)

@@ -4,35 +4,49 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from obsspec.speculation.node import Node
+from obsspec.speculation.decisions import Ask, Decision, Look, Seen, Settled, Start, What, Why
 from obsspec.values import Outcome
 
 
 class Gate(Protocol):
-    def allows(self, node: Node) -> bool:
-        """May the observation of this node's turn be predicted now?"""
+    """One gate may serve many sessions on one event loop. Pure: it reads no clock and is told what happened."""
+
+    def predicts(self, look: Look) -> Decision:
+        """May the observation of this turn be predicted now?"""
         ...
 
-    def record(self, outcome: Outcome) -> None:
-        """Learn from a settled turn."""
+    def starts(self, start: Start) -> Decision:
+        """May this candidate start a generation now? If not, it is still compared with the real observation."""
+        ...
+
+    def asks(self, ask: Ask) -> Decision:
+        """Is it worth asking this expensive source now?"""
+        ...
+
+    def saw(self, seen: Seen) -> None:
+        """Learn from what happened."""
         ...
 
 
 class OpenGate:
     """Always tries."""
 
-    def allows(self, node: Node) -> bool:
-        return True
+    def predicts(self, look: Look) -> Decision:
+        return Decision(What.PREDICT, look.level, look.kind, "", allowed=True, why=Why.OPEN)
 
-    def record(self, outcome: Outcome) -> None:
+    def starts(self, start: Start) -> Decision:
+        p = start.chain * start.confidence
+        return Decision(What.START, start.level, start.kinds[-1], start.source, allowed=True, why=Why.OPEN, p=p)
+
+    def asks(self, ask: Ask) -> Decision:
+        return Decision(What.ASK, ask.level, ask.kind, ask.source, allowed=True, why=Why.OPEN, p=ask.p)
+
+    def saw(self, seen: Seen) -> None:
         return None
 
 
-class Breaker:
-    """Goes sequential after `failures` failed or late predictions in a row, and tries again after `pause` turns.
-
-    One breaker may serve many sessions: a world model that is down, or too slow, is so for all of them.
-    """
+class Fuse:
+    """Blows after `failures` in a row; then refuses `pause` times, and tries again."""
 
     def __init__(self, failures: int = 5, pause: int = 50) -> None:
         self._limit = failures
@@ -40,17 +54,44 @@ class Breaker:
         self._in_a_row = 0
         self._refusals_left = 0
 
-    def allows(self, node: Node) -> bool:
+    def allows(self) -> bool:
         if self._refusals_left == 0:
             return True
         self._refusals_left -= 1
         return False
 
-    def record(self, outcome: Outcome) -> None:
-        if outcome in (Outcome.FAILED, Outcome.CANCEL):
-            self._in_a_row += 1
-            if self._in_a_row >= self._limit:
-                self._in_a_row = 0
-                self._refusals_left = self._pause
-        elif outcome is not Outcome.GATED:
+    def record(self, *, failed: bool) -> None:
+        self._in_a_row = self._in_a_row + 1 if failed else 0
+        if self._in_a_row >= self._limit:
             self._in_a_row = 0
+            self._refusals_left = self._pause
+
+
+class Breaker:
+    """Another gate (an open one by default), but sequential while the world model is down or always too late.
+
+    After `failures` failed or late predictions in a row, for `pause` turns. Having nothing to say is no failure.
+    """
+
+    def __init__(self, failures: int = 5, pause: int = 50, gate: Gate | None = None) -> None:
+        self._fuse = Fuse(failures, pause)
+        self._gate = gate or OpenGate()
+
+    def predicts(self, look: Look) -> Decision:
+        if self._fuse.allows():
+            return self._gate.predicts(look)
+        return Decision(What.PREDICT, look.level, look.kind, "", allowed=False, why=Why.BROKEN)
+
+    def starts(self, start: Start) -> Decision:
+        return self._gate.starts(start)
+
+    def asks(self, ask: Ask) -> Decision:
+        return self._gate.asks(ask)
+
+    def saw(self, seen: Seen) -> None:
+        if isinstance(seen, Settled):
+            if seen.outcome is Outcome.CANCEL or (seen.outcome is Outcome.FAILED and seen.error):
+                self._fuse.record(failed=True)
+            elif seen.said:
+                self._fuse.record(failed=False)
+        self._gate.saw(seen)

@@ -25,21 +25,30 @@ class Attempt(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a speculative node's observation came from."""
+    """Where a speculative node's observation came from; `p`: how likely it is right, as the gate saw it."""
 
     source: str
     confidence: float
+    p: float = 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Candidate:
     """One distinct predicted observation: the whole prompt it leads to, and where it came from.
 
-    Equality with the real observation is equality of `prompt`: the encoded frame is what the policy would see.
+    Equality with the real observation is equality of `prompt`: the encoded frame is what the policy would see. A
+    candidate without a `key` leaves no room to generate; one that the gate `refused` is only compared.
     """
 
     prompt: Tokens
     origin: Origin
+    observations: tuple[Observation, ...]
+    key: GenerationKey | None
+    refused: bool = False
+
+    @property
+    def started(self) -> bool:
+        return self.key is not None and not self.refused
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +62,7 @@ class Node:
     generation: Generation = Generation.RUNNING
     completion: Completion | None = None
     turn: Turn | None = None
+    kind: str = ""  # class of its calls, once it is to be predicted
     attempt: Attempt = Attempt.NONE
     candidates: list[Candidate] = field(default_factory=list[Candidate])
     branches_started: int = 0

@@ -19,6 +19,7 @@ from obsspec.speculation.clients import SessionPolicy, SessionSandbox
 from obsspec.speculation.commands import (
     CancelPrediction,
     Command,
+    Decided,
     Discard,
     Generate,
     HandOver,
@@ -29,6 +30,14 @@ from obsspec.speculation.commands import (
 )
 from obsspec.speculation.completions import check_completion
 from obsspec.speculation.controller import Controller
+from obsspec.speculation.decisions import (
+    Explains,
+    GenerationEnded,
+    GenerationStarted,
+    Predicted,
+    Settled,
+    ToolEnded,
+)
 from obsspec.speculation.gate import Gate, OpenGate
 from obsspec.speculation.trace import Attempted, Fate, Span, SpanKind, SpeculationReport
 from obsspec.values import (
@@ -106,6 +115,7 @@ class Session:
         self._work: dict[int, _Work] = {}
         self._waiter: _Waiter | None = None
         self._running = 0
+        self._handed_s = 0.0  # when the head's turn was handed to the loop
         self._seen: list[Observation] = []  # of the committed turn so far
         self.report = SpeculationReport()
         self.policy: Policy = SessionPolicy(self)
@@ -146,6 +156,8 @@ class Session:
         if head is None or head.turn is None or len(self._seen) != len(head.turn.calls):
             return
         context = self._controller.context(head.id)
+        if head.kind:
+            self._gate.saw(ToolEnded(head.kind, anyio.current_time() - self._handed_s))
         self._run(self._controller.observed(self._seen))
         if context is not None:
             self._learn(self._named(context))
@@ -180,11 +192,14 @@ class Session:
                     self._work.pop(command.node)
                 case Settle():
                     self._settle(command)
+                case Decided():
+                    self.report.decisions.append(command.decision)
 
     def _start_generation(self, command: Generate) -> None:
         span = Span(SpanKind.GENERATE, self._controller.level(command.node), anyio.current_time(), command.speculative)
         self.report.spans.append(span)
         work = self._work[command.node] = _Work(command.key, span)
+        self._gate.saw(GenerationStarted(id(work), span.start_s))
         work.generating = self._tasks.start_soon(self._generate, command.node, work, name="generate")
 
     def _start_prediction(self, node: int) -> None:
@@ -210,6 +225,7 @@ class Session:
         work = self._work[command.node]
         work.span.fate = Fate.KEPT
         self._seen = []
+        self._handed_s = anyio.current_time()
         self._answer(command.completion, None)
 
     def _hand_over_failure(self, node: int) -> None:
@@ -226,6 +242,8 @@ class Session:
         for task in (work.generating, work.predicting):
             if task is not None:
                 task.cancel()
+        if work.generating is not None:
+            self._generated(work, finished=False)
         self._end(work.span, Fate.FAILED if work.error else Fate.DISCARDED, command.reason)
         self._end(work.predict_span, Fate.DISCARDED, command.reason)
         work.discarded = True
@@ -234,7 +252,7 @@ class Session:
     def _settle(self, command: Settle) -> None:
         work = self._work[command.node]
         span = work.predict_span
-        self._gate.record(command.outcome)
+        self._gate.saw(Settled(command.kind, command.outcome, command.said, bool(work.prediction_error)))
         self.report.attempts.append(
             Attempted(
                 level=command.level,
@@ -245,8 +263,15 @@ class Session:
                 branches=command.branches,
                 prediction_s=work.predicted_s - span.start_s if span and work.predicted_s is not None else None,
                 detail=work.prediction_error,
+                kind=command.kind,
+                said=command.said,
             )
         )
+
+    def _generated(self, work: _Work, *, finished: bool) -> None:
+        """Its generation is over, in whatever way; said once."""
+        work.generating = None
+        self._gate.saw(GenerationEnded(id(work), anyio.current_time(), work.tokens, finished))
 
     @staticmethod
     def _end(span: Span | None, fate: Fate, reason: str = "") -> None:
@@ -281,12 +306,14 @@ class Session:
             check_completion(completion, work.key.sampling)
         except Exception as error:  # noqa: BLE001 - becomes a typed outcome: raised in the loop, or a dropped branch
             work.error = error
-            work.generating = None
+            if work.generating is not None:
+                self._generated(work, finished=False)
             self._end(work.span, Fate.FAILED, type(error).__name__)
             self._run(self._controller.generation_failed(node))
             return
         count(len(completion.token_ids))
-        work.generating = None
+        if work.generating is not None:
+            self._generated(work, finished=True)
         work.span.end_s = anyio.current_time()
         self._run(self._controller.completed(node, completion))
 
@@ -295,13 +322,21 @@ class Session:
         try:
             await self._predict_inside(node, work, context)
         finally:
+            if isinstance(self._world_model, Explains):
+                self.report.decisions += self._world_model.take_decisions()
             self._running -= 1
 
     async def _predict_inside(self, node: int, work: _Work, context: Context) -> None:
         def emit(prediction: Prediction) -> None:
-            self._run(self._controller.predicted(node, prediction, self._version()))
-            if work.predicted_s is None and self._controller.candidates(node):
-                work.predicted_s = anyio.current_time()
+            now = anyio.current_time()
+            before = self._controller.candidates(node)
+            self._run(self._controller.predicted(node, prediction, self._version(), now - self._handed_s))
+            if self._controller.candidates(node) == before:
+                return
+            assert work.predict_span is not None
+            self._gate.saw(Predicted(prediction.source, now - work.predict_span.start_s))
+            if work.predicted_s is None:
+                work.predicted_s = now
 
         try:
             with anyio.fail_after(self._settings.predict_timeout_s):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from obsspec.speculation.decisions import Decision, Said
 from obsspec.values import Outcome
 
 
@@ -35,7 +36,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Attempted:
-    """The outcome of one committed turn with a tool call."""
+    """The outcome of one committed turn with a tool call. `said`: every distinct candidate, started or not."""
 
     level: int
     command: str
@@ -45,6 +46,13 @@ class Attempted:
     branches: int
     prediction_s: float | None  # latency of the prediction, None when none arrived
     detail: str = ""  # why it failed
+    kind: str = ""  # class of the command; empty when it was never to be predicted
+    said: tuple[Said, ...] = ()
+
+    @property
+    def would_match(self) -> bool:
+        """A candidate was there in time and equal, whether or not it was allowed to start anything."""
+        return any(said.matched for said in self.said)
 
 
 @dataclass(slots=True)
@@ -53,6 +61,7 @@ class SpeculationReport:
 
     attempts: list[Attempted] = field(default_factory=list[Attempted])
     spans: list[Span] = field(default_factory=list[Span])
+    decisions: list[Decision] = field(default_factory=list[Decision])
     discarded_policy_tokens: int = 0
     realized_depth: int = 0
     predictions_started: int = 0

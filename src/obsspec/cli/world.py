@@ -13,11 +13,12 @@ from rich.markup import escape
 
 from obsspec.cli.console import check_json, progress_bar, wide_console, write_json
 from obsspec.rollout.store import json_text
+from obsspec.worldeval.bench import Plan
 from obsspec.worldeval.data import Data, open_data
 from obsspec.worldeval.figures import load, summarize
 from obsspec.worldeval.picture import draw
 from obsspec.worldeval.plan import make_plan
-from obsspec.worldeval.run import Plan, count_calls, evaluate
+from obsspec.worldeval.run import count_calls, evaluate
 from obsspec.worldeval.settings import EvalSettings
 from obsspec.worldeval.store import RowWriter, open_rows
 from obsspec.worldeval.table import tables

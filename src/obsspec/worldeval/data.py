@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -24,6 +24,11 @@ class Data(Protocol):
 
     @property
     def rollouts(self) -> tuple[Entry, ...]: ...
+
+    @property
+    def empty_texts(self) -> Mapping[str, str]:
+        """By tool, the text by which it most often says that it printed nothing."""
+        ...
 
     def read(self, entry: Entry) -> tuple[Recorded, ...]: ...
 

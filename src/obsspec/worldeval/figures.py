@@ -21,7 +21,7 @@ DEFAULT_TOOL_S = 1.69
 Mask = NDArray[np.bool_]
 Column = NDArray[Any]
 
-_CODED = ("data", "protocol", "source", "task", "program", "said_by")
+_CODED = ("data", "protocol", "source", "task", "program", "said_by", "error")
 _PLAIN = (
     *("call", "candidates", "rank", "confidence", "latency_s", "failed", "trivial", "test"),
     *("tool_s", "replay_s", "replay_equal", "repeat_equal"),
@@ -82,6 +82,7 @@ def _data(rows: Rows, tool_seconds: float | None) -> dict[str, Any]:
     return {
         **_calls(calls),
         "weighed_by": weighed_by,
+        "errors": _errors(rows),
         "protocols": {name: _protocol(part) for name, part in protocols.items()},
     }
 
@@ -160,6 +161,12 @@ def _said_by(rows: Rows) -> dict[str, Any]:
         }
         for name, part in sorted(spoke.split("said_by").items(), key=lambda each: -len(each[1]))
     }
+
+
+def _errors(rows: Rows) -> dict[str, str]:
+    """The first error of each source that had one."""
+    failed = rows.where(rows["failed"] == 1)
+    return {name: next(iter(part.split("error"))) for name, part in failed.split("source").items()}
 
 
 def _tool_s(rows: Rows, constant: float | None) -> tuple[Column, str]:

@@ -89,7 +89,7 @@ def _stack(axes: Axes, values: Sequence[float], color: str, name: str) -> None:
 
 def _latencies(axes: Axes, rows: Rows) -> None:
     for source, part in rows.split("source").items():
-        if source.startswith(("baseline", "cascade without")):
+        if source.startswith(("baseline", "cascade -")):
             continue
         values = np.sort(np.maximum(1000 * part["latency_s"], 1e-3))
         style = {"linewidth": 2.2, "color": "black"} if source == "cascade" else {"linewidth": 1.1}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from obsspec.values import ConfigError, Observation
+from obsspec.worldeval.emptiness import EmptyTexts
 from obsspec.worldeval.recorded import Recorded, to_call
 
 _REQUIRED: tuple[tuple[str, tuple[type, ...], str], ...] = (
@@ -50,7 +51,12 @@ class RowsFile:
         self.name = path.name.removesuffix(".gz").removesuffix(".jsonl")
         self._path = path
         self._file = _plain(path)
+        self._empty = EmptyTexts()
         self.rollouts = self._index()
+
+    @property
+    def empty_texts(self) -> dict[str, str]:
+        return self._empty.usual()
 
     def read(self, entry: Entry) -> tuple[Recorded, ...]:
         return tuple(self._row(offset) for _, offset in entry.where)
@@ -68,6 +74,7 @@ class RowsFile:
             task, traj, model = row["task"], str(row["traj"]), str(row.get("model", ""))
             entry = found.setdefault((task, traj, model), Entry(task, traj, model, []))
             entry.where.append((row["step"], offset))
+            self._empty.count(row["tool"], row["out"])
             if len(entry.where) > 1 and entry.where[-2][0] >= row["step"]:
                 raise ConfigError(
                     f"{self._path} line {number}: step {row['step']} of {traj!r} comes after step "

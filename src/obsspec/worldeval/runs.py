@@ -10,6 +10,7 @@ from obsspec.rollout.collector import RolloutResult
 from obsspec.rollout.records import from_record
 from obsspec.rollout.trajectory import Trajectory
 from obsspec.values import ConfigError, Tokens
+from obsspec.worldeval.emptiness import EmptyTexts
 from obsspec.worldeval.recorded import Recorded
 from obsspec.worldeval.rows import Entry, counted
 
@@ -27,6 +28,8 @@ class RunRollouts:
         self.name = folder.name
         self._path = folder / ROLLOUTS
         self._arm = arm
+        self._empty = EmptyTexts()
+        self._foreign = _foreign(folder)
         try:
             self._file = self._path.open("rb")
         except OSError as error:
@@ -35,9 +38,13 @@ class RunRollouts:
         if not self.rollouts:
             raise ConfigError(f"{self._path} holds no tool call of the arm {arm!r}: choose another --arm")
 
+    @property
+    def empty_texts(self) -> dict[str, str]:
+        return self._empty.usual()
+
     def read(self, entry: Entry) -> tuple[Recorded, ...]:
         self._file.seek(entry.where[0][1])
-        return recorded(from_record(json.loads(self._file.readline())))
+        return recorded(from_record(json.loads(self._file.readline())), tokens=not self._foreign)
 
     def close(self) -> None:
         self._file.close()
@@ -48,6 +55,8 @@ class RunRollouts:
             if line.endswith(b"\n"):  # else the run is still writing it
                 result = self._rollout(number, line)
                 turns = () if result is None else recorded(result)
+                for turn in turns:
+                    self._empty.count(turn.call.name, turn.observation.text)
                 if turns:
                     yield Entry(turns[0].task, turns[0].traj, turns[0].model, [(0, offset)], len(turns))
             offset += len(line)
@@ -63,8 +72,8 @@ class RunRollouts:
             ) from error
 
 
-def recorded(result: RolloutResult) -> tuple[Recorded, ...]:
-    """The turns of one rollout that called a tool."""
+def recorded(result: RolloutResult, *, tokens: bool = True) -> tuple[Recorded, ...]:
+    """The turns of one rollout that called a tool; without `tokens`, the policy's tokens are left out."""
     return tuple(
         Recorded(
             kind=KIND,
@@ -75,12 +84,21 @@ def recorded(result: RolloutResult) -> tuple[Recorded, ...]:
             calls=turn.calls,
             observations=turn.observations,
             tool_s=turn.tool_s,
-            prompt=prompt,
-            completion=turn.completion.token_ids,
+            prompt=prompt if tokens else (),
+            completion=turn.completion.token_ids if tokens else (),
         )
         for turn, prompt in zip(result.trajectory.turns, _prompts(result.trajectory), strict=True)
         if turn.calls and turn.observations
     )
+
+
+def _foreign(folder: Path) -> bool:
+    """Whether the tokens of a run are in another format or vocabulary than those of the bundled model."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        return (config["format"], config["tokenizer"]) != ("terminal", "bundled")
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
 
 
 def _prompts(trajectory: Trajectory) -> Iterator[Tokens]:

@@ -9,20 +9,22 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from obsspec.protocols import WorldModel
+from obsspec.rollout.collector import Shared, WorldModels
 from obsspec.values import ConfigError
 
-Build = Callable[[], Any]  # a WorldModel, or a context manager, synchronous or not, that gives one
+Build = Callable[[], Any]  # a WorldModel or WorldModels, or a context manager, synchronous or not, that gives one
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One source under its name. `open` gives a world model that has learnt nothing."""
+    """One source under its name. `open` gives world models that have learnt nothing; a stateless one never learns."""
 
     name: str
     build: Build
+    stateless: bool = False
 
     @asynccontextmanager
-    async def open(self) -> AsyncGenerator[WorldModel, None]:
+    async def open(self) -> AsyncGenerator[WorldModels, None]:
         """What the source started is gone when the context is left. Raises what the source raises when it starts."""
         async with AsyncExitStack() as stack:
             built = self.build()
@@ -30,9 +32,12 @@ class Source:
                 built = await stack.enter_async_context(cast("AbstractAsyncContextManager[Any]", built))
             elif isinstance(built, AbstractContextManager):
                 built = stack.enter_context(cast("AbstractContextManager[Any]", built))
-            if not hasattr(built, "predict"):
-                raise ConfigError(f"the source {self.name} is no world model: it has no method predict")
-            yield cast("WorldModel", built)
+            if hasattr(built, "predict"):
+                yield Shared(cast("WorldModel", built))
+            elif hasattr(built, "open"):
+                yield cast("WorldModels", built)
+            else:
+                raise ConfigError(f"the source {self.name} is no world model: it has no method predict or open")
 
 
 # Cheapest first: the order of the cascade.
@@ -45,12 +50,20 @@ KNOWN = {
 }
 
 
+LM = "lm"  # needs an engine
+
+
+def one_for_all(name: str, world_model: WorldModel) -> Source:
+    """A source that learns nothing from outcomes, so that it never has to be opened afresh."""
+    return Source(name, lambda: world_model, stateless=True)
+
+
 def find_source(name: str) -> Source:
     """A known source, or any `package.module:factory`. Raises `ConfigError`."""
     target = KNOWN.get(name, name)
     if ":" not in target:
         raise ConfigError(
-            f"--sources: unknown {name!r}; known: {', '.join(KNOWN)}, or a factory as package.module:name"
+            f"--sources: unknown {name!r}; known: {', '.join((*KNOWN, LM))}, or a factory as package.module:name"
         )
     module, _, attribute = target.partition(":")
     try:

@@ -17,7 +17,7 @@ COMMANDS = 15  # rows of the table of commands
 def tables(summary: dict[str, Any], breadth: int) -> Group:
     parts: list[RenderableType] = []
     for name, data in summary.items():
-        parts += [_sources(name, data, breadth), *_notes(data), ""]
+        parts += [_sources(name, data, breadth), *_notes(data), *_errors(data), ""]
         last = list(data["protocols"])[-1]
         protocol = data["protocols"][last]
         if protocol["said_by"]:
@@ -30,14 +30,16 @@ def _sources(name: str, data: dict[str, Any], breadth: int) -> Table:
     table = Table(title=f"{label(name)}: {data['calls']} calls of {data['tasks']} tasks", title_justify="left")
     table.add_column("source", no_wrap=True)
     columns = ["speaks", "exact", "95 % CI", "non-empty", "precision", *(["top-K"] if breadth > 1 else [])]
-    for column in (*columns, "tool time", "p50 ms", "p95 ms", "failed"):
-        table.add_column(column, justify="right")
+    failed = any(f["failed"] for part in data["protocols"].values() for f in part["sources"].values())
+    for column in (*columns, "tool time", "p50 ms", "p95 ms", *(["failed"] if failed else [])):
+        table.add_column(column, justify="right", no_wrap=column == "95 % CI")
     for protocol, part in data["protocols"].items():
         table.add_section()
         table.add_row(protocol, style="bold")
         for source, f in part["sources"].items():
             top = [percent(f["top"])] if breadth > 1 else []
-            table.add_row(f"  {label(source)}", *_shares(f), *top, percent(f["hideable"]), *_times(f))
+            fails = [str(f["failed"] or "")] if failed else []
+            table.add_row(f"  {label(source)}", *_shares(f), *top, percent(f["hideable"]), *_times(f), *fails)
     return table
 
 
@@ -48,7 +50,7 @@ def _shares(f: dict[str, Any]) -> list[str]:
 
 
 def _times(f: dict[str, Any]) -> list[str]:
-    return [*(_ms(f[name]) for name in ("latency_p50_s", "latency_p95_s")), str(f["failed"] or "")]
+    return [_ms(f[name]) for name in ("latency_p50_s", "latency_p95_s")]
 
 
 def _notes(data: dict[str, Any]) -> Iterator[str]:
@@ -61,6 +63,12 @@ def _notes(data: dict[str, Any]) -> Iterator[str]:
             f"ceiling: {percent(last['ceiling_repeat'])} of the calls that repeat a call with all its history "
             "in the task print the same again"
         )
+
+
+def _errors(data: dict[str, Any]) -> Iterator[str]:
+    """The first error of each source, for whoever has to mend it."""
+    for source, error in data["errors"].items():
+        yield f"[red]{label(source)} failed:[/] {label(error, 300)}"
 
 
 def _said_by(said_by: dict[str, Any], title: str) -> Table:

@@ -9,6 +9,7 @@ from obsspec.protocols import Emit
 from obsspec.values import Context, Observation, Prediction
 from obsspec.world.tools.arithmetic import Arithmetic
 from obsspec.world.tools.hypothesis import Hypothesis
+from obsspec.world.tools.objects import Objects
 from obsspec.world.tools.seen import Asked, first_call
 from obsspec.world.tools.sql.hypotheses import sql_hypotheses
 from obsspec.world.tools.template import Templates
@@ -24,7 +25,7 @@ class _Candidate:
 
 def standard_hypotheses() -> tuple[Hypothesis, ...]:
     """All that this package knows of."""
-    return (Templates(), Arithmetic(), *sql_hypotheses())
+    return (Templates(), Arithmetic(), Objects(), *sql_hypotheses())
 
 
 class Tools:
@@ -35,7 +36,7 @@ class Tools:
     when it is cancelled.
     """
 
-    def __init__(self, hypotheses: Sequence[Hypothesis] | None = None, *, floor: float = 0.7) -> None:
+    def __init__(self, hypotheses: Sequence[Hypothesis] | None = None, *, floor: float = 0.8) -> None:
         self._hypotheses = tuple(standard_hypotheses() if hypotheses is None else hypotheses)
         self._trust = Trust()
         self._floor = floor

@@ -23,22 +23,28 @@ class Templates:
 
     def claims(self, asked: Asked) -> Iterable[Claim]:
         values = argument_values(asked.call)
+        arguments = _digest(asked.call)
         for kind in kinds(asked.call):
             streak = self._streaks.get(kind)
             text = None if streak is None else streak.idea.fill(values)
             if streak is not None and text is not None:
                 form = _form(streak.idea)
                 prior = (streak.length + (form != "data")) / (streak.length + 1 + (form != "data"))
-                yield Claim(text, "tools/constant", (("constant", form, streak.bucket), ("constant", kind)), prior)
+                classes = (("constant", form, streak.bucket), ("constant", asked.call.name, streak.bucket), ("constant", kind))
+                yield Claim(text, "tools/constant", classes, prior, 3.0, evidence=arguments not in streak.shown)
 
     def learn(self, asked: Asked, text: str) -> None:
         template = abstract(text, argument_values(asked.call))
-        arguments = repr(sorted(asked.call.arguments.items()))
+        arguments = _digest(asked.call)
         for kind in kinds(asked.call):
             if kind not in self._streaks and len(self._streaks) < _MAX_CLASSES:
                 self._streaks[kind] = Streak(template)
             if kind in self._streaks:
-                self._streaks[kind].see(template, hash(arguments))
+                self._streaks[kind].see(template, arguments)
+
+
+def _digest(call: ToolCall) -> int:
+    return hash(repr(sorted(call.arguments.items())))
 
 
 def _form(template: Template) -> str:

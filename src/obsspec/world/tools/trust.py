@@ -24,6 +24,7 @@ class Claim:
     """What one hypothesis says: `text`, with the classes its record is kept by (coarse to fine).
 
     `source` names the hypothesis; `prior` is the probability that it is right before anything is known of these classes, worth `weight` observations.
+    Without `evidence` the outcome counts for nothing (the same call was answered before).
     """
 
     text: str
@@ -31,6 +32,7 @@ class Claim:
     classes: tuple[Hashable, ...]
     prior: float = 0.6
     weight: float = 2.0
+    evidence: bool = True
 
 
 @dataclass(slots=True)
@@ -51,5 +53,5 @@ class Trust:
 
     def settle(self, claim: Claim, text: str) -> None:
         """Counts the claim as right or wrong, now that the answer is known."""
-        for key in claim.classes:
+        for key in claim.classes if claim.evidence else ():
             self._records.setdefault(key, Record()).add(claim.text == text)

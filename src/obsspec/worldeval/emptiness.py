@@ -7,7 +7,7 @@ from collections import Counter
 
 _FRAME = re.compile(
     r"""
-    \b(?:return_?code|exit[_ ]?(?:code|status)|rc)\W{0,3}0\b    # it succeeded
+    <?\b(?:return_?code|exit[_ ]?(?:code|status)|rc)\W{0,3}0\b    # it succeeded
   | </?(?:output|stdout|stderr|result|return_?code|exit_?code|tool_response|observation)>
   | "(?:output|stdout|stderr|result)":\s*""
   | \b(?:executed\ successfully\ )?(?:with\ )?no\ output\b

@@ -23,6 +23,7 @@ async def make_plan(settings: EvalSettings, console: Console) -> AsyncGenerator[
     def cascading(stages: Mapping[str, WorldModel]) -> WorldModel:
         return FirstConfident(list(stages.values()), settings.min_confidence)
 
+    image = image_of(settings.image_pattern)
     async with AsyncExitStack() as stack:
         sources: list[Source] = []
         for name in list(KNOWN) if settings.sources == "all" else names(settings.sources):
@@ -35,7 +36,7 @@ async def make_plan(settings: EvalSettings, console: Console) -> AsyncGenerator[
             sources=sources,
             cascading=cascading,
             protocols=settings.wanted_protocols,
-            image=image_of(settings.image_pattern),
+            image=image,
             breadth=settings.breadth,
             ablate=settings.ablate,
             test_share=settings.test_share,

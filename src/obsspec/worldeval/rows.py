@@ -52,7 +52,11 @@ class RowsFile:
         self._path = path
         self._file = _plain(path)
         self._empty = EmptyTexts()
-        self.rollouts = self._index()
+        try:
+            self.rollouts = self._index()
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def empty_texts(self) -> dict[str, str]:

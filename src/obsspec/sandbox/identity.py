@@ -14,6 +14,8 @@ from pathlib import Path
 
 UID = 1000  # of "user", inside
 OUTER_UID = 61_000  # the same user outside; no account is needed
+SPARE_UID = 2000  # nobody inside; it is root in forks that pretend to have one
+OUTER_SPARE_UID = 61_001
 _CAP_SETGID, _CAP_SETUID = 6, 7
 
 
@@ -29,7 +31,14 @@ def two_users() -> bool:
 def write_maps(process: int) -> None:
     """Map root and "user" into the new user namespace of `process`."""
     for name in ("uid_map", "gid_map"):
-        Path(f"/proc/{process}/{name}").write_text(f"0 0 1\n{UID} {OUTER_UID} 1\n")
+        Path(f"/proc/{process}/{name}").write_text(f"0 0 1\n{UID} {OUTER_UID} 1\n{SPARE_UID} {OUTER_SPARE_UID} 1\n")
+
+
+def fork_users(*, root: bool) -> tuple[str, str, str]:
+    """Of a fork: the map of its own user namespace, who runs its commands, who owns its files ("": as it comes)."""
+    if not two_users():
+        return ("0 0 1\n", "root", "") if root else (f"{UID} 0 1\n", "one", "")
+    return (f"0 {SPARE_UID} 1\n{UID} {UID} 1\n", "root", str(SPARE_UID)) if root else ("", "user", "")
 
 
 def _effective_capabilities() -> int:
@@ -40,5 +49,5 @@ def _effective_capabilities() -> int:
 
 
 def _is_mapped(table: Path) -> bool:
-    ranges = (tuple(map(int, line.split())) for line in table.read_text().splitlines())
-    return any(start <= OUTER_UID < start + count for start, _, count in ranges)
+    ranges = [tuple(map(int, line.split())) for line in table.read_text().splitlines()]
+    return any(start <= OUTER_UID and start + count > OUTER_SPARE_UID for start, _, count in ranges)

@@ -23,14 +23,18 @@ Arguments = Callable[[Sequence[str]], list[str]]  # options of bubblewrap in, it
 
 
 @asynccontextmanager
-async def launched(limits: Limits, arguments: Arguments | None = None) -> AsyncGenerator[Process]:
+async def launched(
+    limits: Limits, control: int | None = None, arguments: Arguments | None = None
+) -> AsyncGenerator[Process]:
     """A bubblewrap process with the init of a new sandbox behind its stdin and stdout. Raises `ConfigError`.
+
+    `control`: a socket to hand to the forker, for a sandbox with forks.
 
     `arguments`: the command line of another kind of sandbox, given the options that its users need.
 
     Leaving ends the init, and with it, as it is number 1, every process of the sandbox.
     """
-    process, pending = await _start(arguments or partial(bubblewrap.arguments, limits))
+    process, pending = await _start(arguments or partial(bubblewrap.arguments, limits, control=control), control)
     try:
         if pending is not None:
             await _map_users(*pending)
@@ -39,10 +43,11 @@ async def launched(limits: Limits, arguments: Arguments | None = None) -> AsyncG
         await _end(process)
 
 
-async def _start(arguments: Arguments) -> tuple[Process, tuple[int, int] | None]:
+async def _start(arguments: Arguments, control: int | None) -> tuple[Process, tuple[int, int] | None]:
     """With two users: also where bubblewrap reports its child, and where it waits for the mapping."""
+    inherited = () if control is None else (control,)
     if not identity.two_users():
-        return await _spawn(arguments(()), ()), None
+        return await _spawn(arguments(()), inherited), None
     info, info_end = os.pipe()
     ready_end, ready = os.pipe()
     with ExitStack() as on_failure:
@@ -50,7 +55,7 @@ async def _start(arguments: Arguments) -> tuple[Process, tuple[int, int] | None]
             on_failure.callback(os.close, fd)
         try:
             extra = ["--info-fd", str(info_end), "--userns-block-fd", str(ready_end)]
-            process = await _spawn(arguments(extra), (info_end, ready_end))
+            process = await _spawn(arguments(extra), (info_end, ready_end, *inherited))
         finally:
             os.close(info_end)
             os.close(ready_end)

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
-import anyio
-
-from obsspec.sandbox import bubblewrap, canonical, identity
-from obsspec.sandbox.channel import Channel, Frame
-from obsspec.sandbox.inside import fields as wire
-from obsspec.sandbox.inside.shell import Rules
+from obsspec.sandbox import canonical
+from obsspec.sandbox.channel import Channel, ProcessLink
 from obsspec.sandbox.launch import launched
 from obsspec.sandbox.limits import Limits
 from obsspec.sandbox.local_sandbox import LocalSandbox
+from obsspec.sandbox.opening import beginning, opening, set_up
 from obsspec.sandbox.spec import HOME, SandboxSpec
-from obsspec.values import ConfigError, SandboxError
+from obsspec.values import ConfigError
 
-OPEN_S = 120.0
 ENVIRONMENT = {
     "PATH": "/opt/bin:/usr/local/bin:/usr/bin:/bin",
     "HOME": HOME,
@@ -64,44 +59,7 @@ class LocalSandboxes:
         Raises `ConfigError` if this machine cannot make sandboxes, `SandboxError` if the set-up fails.
         """
         async with launched(self._limits) as process:
-            channel = Channel(process)
-            await self._set_up(channel, spec)
+            channel = Channel(ProcessLink(process))
+            begin = beginning(HOME, self._limits, self._max_characters, ENVIRONMENT, root=False)
+            await set_up(channel, opening(spec, begin))
             yield LocalSandbox(channel, self._limits, self._timeout_s, self._max_characters)
-
-    async def _set_up(self, channel: Channel, spec: SandboxSpec) -> None:
-        try:
-            with anyio.fail_after(OPEN_S):
-                await channel.send(self._opening(spec))
-                answer = await channel.receive()
-        except SandboxError as error:
-            if "bwrap: " in str(error):
-                raise ConfigError(bubblewrap.refused(str(error))) from error
-            raise
-        except TimeoutError as error:
-            raise SandboxError(f"the set-up took longer than {OPEN_S:g} s") from error
-        if answer[0] != b"ok":
-            raise SandboxError(answer[1].decode("utf-8", "replace"))
-
-    def _opening(self, spec: SandboxSpec) -> Frame:
-        limits = self._limits
-        user = identity.UID if identity.two_users() else None
-        rules = Rules(
-            HOME,
-            limits.memory_bytes,
-            limits.processes,
-            limits.file_bytes,
-            limits.cpu_s,
-            limits.open_files,
-            user,
-        )
-        content = [(file.path, file.mode, file.content) for file in spec.files]
-        return [
-            b"open",
-            *wire.rules(rules),
-            wire.number(canonical.byte_limit(self._max_characters)),
-            *wire.mapping(ENVIRONMENT),
-            *wire.items(map(os.fsencode, spec.directories)),
-            wire.number(len(content)),
-            *(field for path, mode, data in content for field in (os.fsencode(path), wire.number(mode), data)),
-            *wire.items(map(wire.text, spec.setup)),
-        ]

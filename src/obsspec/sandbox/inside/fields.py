@@ -14,11 +14,11 @@ class Fields:
 
     def __init__(self, fields: list[bytes]) -> None:
         self._fields = fields
-        self._at = 0
+        self.at = 0
 
     def raw(self) -> bytes:
-        self._at += 1
-        return self._fields[self._at - 1]
+        self.at += 1
+        return self._fields[self.at - 1]
 
     def text(self) -> str:
         return self.raw().decode()

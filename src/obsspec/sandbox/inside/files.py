@@ -42,13 +42,15 @@ def lay_down(home: str, directories: list[bytes], files: list[tuple[bytes, int, 
 
 
 def walk(root: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
-    """`root` and every path below it with its status, sorted within each directory; links are not followed.
+    """`root` and every path below it with its status, sorted within each directory.
 
-    Directories that their owner may not enter are made enterable until the walk is over.
+    Links are not followed, other file systems are not entered. Directories that their owner may not enter are made
+    enterable until the walk is over.
     """
     pending, opened = [root], list[tuple[bytes, int]]()
     try:
-        yield root, os.lstat(root)
+        top = os.lstat(root)
+        yield root, top
         while pending:
             directory = pending.pop()
             for name in _names(directory, opened):
@@ -56,6 +58,8 @@ def walk(root: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
                 try:
                     status = os.lstat(path)
                 except GONE:
+                    continue
+                if status.st_dev != top.st_dev:
                     continue
                 if stat.S_ISDIR(status.st_mode):
                     pending.append(path)

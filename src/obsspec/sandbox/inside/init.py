@@ -7,8 +7,8 @@ Requests and answers are frames (`frames`); numbers are decimal text.
     cancel                      ->  nothing by itself: a `run` that is under way ends with flag c
     tree, byte limit            ->  ok, four fields for each path  |  error, message
 
-Flags: c cancelled, k output clipped, s shell state lost, t timed out. The end of stdin ends this process and, as it is
-number 1, every process of the sandbox.
+Flags: c cancelled, j processes still run, k output clipped, s shell state lost, t timed out.
+The end of stdin ends this process and, as it is number 1, every process of the sandbox.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import time
 
-from . import files, run, state
+from . import files, processes, run, state
 from .fields import Fields
 from .frames import encode
 from .reactor import Reactor
@@ -43,7 +43,7 @@ class Init:
             reactor.ended.clear()
             while reactor.frames:
                 answer = self._answer(Fields(reactor.frames.pop(0)))
-                _send(answer)
+                send(answer)
 
     def _answer(self, fields: Fields) -> list[bytes]:
         match fields.text():
@@ -57,15 +57,12 @@ class Init:
                 return []  # a cancel that came too late
 
     def _open(self, fields: Fields) -> list[bytes]:
-        began = _now_ns()
-        self._rules = fields.rules()
-        self._head = fields.number()
-        self._environment = fields.mapping()
+        began = now_ns()
+        self._begin(fields)
         directories = fields.items()
         content = [(fields.raw(), fields.number(), fields.raw()) for _ in range(fields.number())]
         try:
-            if self._rules.user is not None:
-                _forbid_user_namespaces()
+            self._confine()
             files.lay_down(self._rules.home, directories, content, self._rules.user)
         except (OSError, ValueError) as error:
             return [b"error", f"cannot make the sandbox: {error}".encode()]
@@ -78,6 +75,15 @@ class Init:
         state.install(state.initial(self._environment), self._rules.user)
         return [b"ok"]
 
+    def _begin(self, fields: Fields) -> None:
+        self._rules = fields.rules()
+        self._head = fields.number()
+        self._environment = fields.mapping()
+
+    def _confine(self) -> None:
+        if self._rules.user is not None:
+            forbid_user_namespaces()
+
     @property
     def _roots(self) -> list[str]:
         return [self._rules.home, SCRATCH]
@@ -86,7 +92,7 @@ class Init:
         return run.run(self._reactor, command, environment, self._rules, self._head, timeout_s)
 
     def _run(self, command: bytes, timeout_s: float) -> list[bytes]:
-        began = _now_ns()
+        began = now_ns()
         self._step += 1
         result = self._execute(command, {"BASH_ENV": state.START}, timeout_s)
         kept = state.adopt(wanted=not (result.timed_out or result.cancelled))
@@ -95,6 +101,7 @@ class Init:
             letter
             for letter, on in (
                 ("c", result.cancelled),
+                ("j", any(processes.living())),
                 ("k", result.clipped),
                 ("s", not kept),
                 ("t", result.timed_out),
@@ -110,18 +117,18 @@ class Init:
             return [b"error", str(error).encode()]
 
 
-def _forbid_user_namespaces() -> None:
+def forbid_user_namespaces() -> None:
     """In one of its own, a command could mount file systems without a limit. (With one user, bubblewrap does it.)"""
     with open("/proc/sys/user/max_user_namespaces", "w") as file:
         file.write("0")
 
 
-def _now_ns() -> int:
+def now_ns() -> int:
     """Not after the time of any file that is written from now on: file times come from a coarser clock."""
     return time.time_ns() - 20_000_000
 
 
-def _send(answer: list[bytes]) -> None:
+def send(answer: list[bytes]) -> None:
     if not answer:
         return
     data = memoryview(encode(answer))

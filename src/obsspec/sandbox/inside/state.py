@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 
+CONTROL = "OBSSPEC_CONTROL"  # environment variable of the forker: the number of its control socket
 RUN = "/run/obsspec"
 START = RUN + "/start"
 STATE = RUN + "/state"
@@ -60,10 +61,13 @@ done
 """
 
 
-def initial(environment: dict[str, str]) -> str:
-    """The state before the first command."""
+def initial(environment: dict[str, str], directory: str = "") -> str:
+    """The state before the first command. `directory`: where it runs, if not in HOME."""
     lines = ["\\builtin unset BASH_ENV", "shopt -s expand_aliases", "umask 022"]
     lines += [f"declare -x {name}='{value}'" for name, value in environment.items()]
+    if directory:
+        quoted = directory.replace("'", "'\\''")
+        lines += [f"\\builtin cd -- '{quoted}' >/dev/null", "unset OLDPWD"]
     lines += [f"trap '{{ \\builtin . {SAVE}; }} 2>/dev/null' EXIT", "builtin return 0"]
     return "\n".join(lines) + "\n"
 

@@ -63,7 +63,7 @@ def test_ctrl_c_keeps_what_is_done(data: Path, tmp_path: Path, capsys: pytest.Ca
     [
         (("--sources", "nonsense"), "unknown 'nonsense'; known: "),
         (("--sources", "no.such:Thing"), "no module no"),
-        (("--sources", "obsspec.values:Thing"), "obsspec.values has no Thing"),
+        (("--sources", "obsspec.values:Thing"), "obsspec.values has no Thing; correct"),
         (("--sources", "builtins:dict"), "dict is no world model"),
         (("--protocols", "warm"), "unknown warm; known: cold, group, epochs"),
         (("--protocols", ","), "unknown nothing"),

@@ -9,10 +9,9 @@ from rich.console import Console
 
 from obsspec.protocols import WorldModel
 from obsspec.worldeval.bench import Plan
-from obsspec.worldeval.lm import open_language_model
+from obsspec.worldeval.known import open_source, source_names
 from obsspec.worldeval.recorded import image_of
-from obsspec.worldeval.settings import EvalSettings, names
-from obsspec.worldeval.sources import KNOWN, LM, Source, find_source, one_for_all
+from obsspec.worldeval.settings import EvalSettings
 from obsspec.worldeval.stages import FirstConfident
 
 
@@ -25,13 +24,9 @@ async def make_plan(settings: EvalSettings, console: Console) -> AsyncGenerator[
 
     image = image_of(settings.image_pattern)
     async with AsyncExitStack() as stack:
-        sources: list[Source] = []
-        for name in list(KNOWN) if settings.sources == "all" else names(settings.sources):
-            if name == LM:
-                opening = open_language_model(settings.world_model, settings.threads, settings.breadth, console)
-                sources.append(one_for_all(LM, await stack.enter_async_context(opening)))
-            else:
-                sources.append(find_source(name))
+        sources = [
+            await stack.enter_async_context(open_source(name, settings, console)) for name in source_names(settings)
+        ]
         yield Plan(
             sources=sources,
             cascading=cascading,

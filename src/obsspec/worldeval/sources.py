@@ -1,4 +1,4 @@
-"""The sources that can be evaluated, by name; each is opened afresh wherever its memory has to be empty."""
+"""A source that is evaluated, opened afresh wherever its memory has to be empty."""
 
 from __future__ import annotations
 
@@ -40,36 +40,18 @@ class Source:
                 raise ConfigError(f"the source {self.name} is no world model: it has no method predict or open")
 
 
-# Cheapest first: the order of the cascade.
-KNOWN = {
-    "rules": "obsspec.world.rules:RulesWorldModel",
-    "tools": "obsspec.world.tools:Tools",
-    "memory": "obsspec.world.memory:MemoryWorldModel",
-    "python": "obsspec.world.python:PythonWorldModel",
-    "shadow": "obsspec.world.shadow:ShadowWorldModel",
-}
-
-
-LM = "lm"  # needs an engine
-
-
 def one_for_all(name: str, world_model: WorldModel) -> Source:
     """A source that learns nothing from outcomes, so that it never has to be opened afresh."""
     return Source(name, lambda: world_model, stateless=True)
 
 
-def find_source(name: str) -> Source:
-    """A known source, or any `package.module:factory`. Raises `ConfigError`."""
-    target = KNOWN.get(name, name)
-    if ":" not in target:
-        raise ConfigError(
-            f"--sources: unknown {name!r}; known: {', '.join((*KNOWN, LM))}, or a factory as package.module:name"
-        )
+def find_factory(target: str) -> Source:
+    """The source that any `package.module:factory` makes, called without arguments. Raises `ConfigError`."""
     module, _, attribute = target.partition(":")
     try:
         factory = getattr(importlib.import_module(module), attribute)
     except ModuleNotFoundError as error:
-        raise ConfigError(f"--sources {name}: no module {error.name}; leave the source out or install it") from None
+        raise ConfigError(f"--sources {target}: no module {error.name}; leave the source out or install it") from None
     except AttributeError:
-        raise ConfigError(f"--sources {name}: {module} has no {attribute}; leave the source out") from None
-    return Source(name.rpartition(":")[2], factory)
+        raise ConfigError(f"--sources {target}: {module} has no {attribute}; correct the name") from None
+    return Source(attribute, factory)

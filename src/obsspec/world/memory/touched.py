@@ -1,0 +1,72 @@
+"""What a call reads and changes, as names of resources: file paths, the shell's own state, Python variables."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+from obsspec.values import ToolCall
+from obsspec.world.effects import ToolKind, effects
+from obsspec.world.memory.calls import Reading, is_sql
+from obsspec.world.memory.names import names_of
+from obsspec.world.shell.paths import resolve
+
+
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """None: anything. `late` is read when what is written here is used. Paths contain what is below them."""
+
+    reads: frozenset[str] | None
+    writes: frozenset[str] | None
+    volatile: bool = False
+    late: frozenset[str] = frozenset()
+
+
+SHELL = "shell:"  # variables, functions, options of the session
+_FILES = re.compile(r"\bopen\(|\b(?:os|subprocess|pathlib|shutil|sqlite3)\b")
+_CD = re.compile(r"\A\s*cd\s+([\w./~+-]+)\s*(?:;|&&|\n|\Z)")
+_NOTHING = Touched(frozenset(), frozenset())
+_ANYTHING = Touched(None, None)
+
+
+def touched(call: ToolCall, reading: Reading, cwd: str | None) -> Touched:
+    if reading.kind is ToolKind.PYTHON:
+        return _python(reading.normal)
+    if reading.kind is ToolKind.SQL and not is_sql(reading.normal):
+        return _NOTHING  # the tool complains and runs nothing
+    found = effects(call if reading.kind is ToolKind.OTHER else _call(reading), cwd)
+    reads, writes = found.reads, found.writes
+    if reads is not None and found.reads_shell:
+        reads |= {SHELL}
+    if writes is not None and found.changes_shell:
+        writes |= {SHELL}
+    return Touched(reads, writes, found.volatile)
+
+
+def _call(reading: Reading) -> ToolCall:
+    return ToolCall(reading.name, {"input": reading.normal})
+
+
+def directory_after(reading: Reading, cwd: str | None, touch: Touched, failed: bool) -> str | None:
+    """Where the shell is after a call; None if nobody knows."""
+    if reading.kind is not ToolKind.SHELL or (touch.writes is not None and SHELL not in touch.writes):
+        return cwd
+    if "cd" not in reading.normal and "pushd" not in reading.normal and touch.writes is not None:
+        return cwd
+    found = _CD.match(reading.normal)
+    if found is None or "cd" in reading.normal[found.end() :] or "~" in found[1] or found[1] == "-":
+        return None
+    return cwd if failed else resolve(found[1], cwd)
+
+
+@lru_cache(maxsize=8192)
+def _python(code: str) -> Touched:
+    names = names_of(code)
+    if names is None or _FILES.search(code):
+        return _ANYTHING
+    return Touched(_variables(names.reads), _variables(names.writes), late=_variables(names.late))
+
+
+def _variables(names: frozenset[str]) -> frozenset[str]:
+    return frozenset(f"name:{name}" for name in names)

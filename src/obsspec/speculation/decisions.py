@@ -129,7 +129,7 @@ class ToolEnded:
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """A source answered after `seconds`; or, when it was `late`, it had not answered by then."""
+    """A source that was asked answered after `seconds`; or, when it was `late`, it had not answered by then."""
 
     source: str
     seconds: float

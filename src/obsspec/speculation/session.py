@@ -34,7 +34,6 @@ from obsspec.speculation.decisions import (
     Explains,
     GenerationEnded,
     GenerationStarted,
-    Predicted,
     Settled,
     ToolEnded,
 )
@@ -329,13 +328,8 @@ class Session:
     async def _predict_inside(self, node: int, work: _Work, context: Context) -> None:
         def emit(prediction: Prediction) -> None:
             now = anyio.current_time()
-            before = self._controller.candidates(node)
             self._run(self._controller.predicted(node, prediction, self._version(), now - self._handed_s))
-            if self._controller.candidates(node) == before:
-                return
-            assert work.predict_span is not None
-            self._gate.saw(Predicted(prediction.source, now - work.predict_span.start_s))
-            if work.predicted_s is None:
+            if work.predicted_s is None and self._controller.candidates(node):
                 work.predicted_s = now
 
         try:

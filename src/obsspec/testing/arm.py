@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from obsspec.rollout.collector import RolloutResult
+from obsspec.rollout.collector import RolloutResult, Shared, WorldModels
+from obsspec.speculation.expected_value import ExpectedValueGate
+from obsspec.speculation.gate import Gate, OpenGate
 from obsspec.testing.environment import ScriptedEnvironment
+from obsspec.testing.gates import RandomGate
 from obsspec.testing.policy import ScriptedPolicy
 from obsspec.testing.world_model import ScriptedWorldModel
 
@@ -16,8 +19,21 @@ class Arm:
 
     policy: ScriptedPolicy
     environments: list[ScriptedEnvironment]
-    world_model: ScriptedWorldModel | None = None
+    world_models: list[ScriptedWorldModel] = field(default_factory=list[ScriptedWorldModel])  # stages, if several
+    opener: WorldModels | None = None  # of a cascade; None: the first world model as it is
+    gate: Gate = field(default_factory=OpenGate)
     results: list[RolloutResult] = field(default_factory=list[RolloutResult])
+
+    @property
+    def models(self) -> WorldModels:
+        return self.opener or Shared(self.world_models[0])
+
+    @property
+    def believed_running(self) -> int:
+        """Generations that the gate was told of and has not seen end."""
+        if isinstance(self.gate, RandomGate):
+            return len(self.gate.running)
+        return self.gate.load.in_flight if isinstance(self.gate, ExpectedValueGate) else 0
 
     @property
     def executed(self) -> list[list[tuple[str, str | None]]]:

@@ -6,6 +6,8 @@ from obsspec.protocols import Followup
 from obsspec.rollout.collector import RolloutResult
 from obsspec.rollout.equality import differences
 from obsspec.rollout.rules import RolloutRules
+from obsspec.speculation.decisions import What
+from obsspec.speculation.trace import SpanKind
 from obsspec.testing.arm import Arm
 from obsspec.testing.episodes import Episode
 from obsspec.values import Outcome, StopReason
@@ -38,7 +40,8 @@ def audit_cancelled(sequential: Arm, cancelled: Arm) -> list[str]:
 def left_open(arm: Arm) -> list[str]:
     found = {
         "policy requests": len(arm.policy.open),
-        "predictions": arm.world_model.open if arm.world_model else 0,
+        "predictions": sum(world_model.open for world_model in arm.world_models),
+        "generations in the books of the gate": arm.believed_running,
         "sandboxes": sum(environment.open_now for environment in arm.environments),
         "commands": sum(sandbox.running for environment in arm.environments for sandbox in environment.sandboxes),
     }
@@ -88,15 +91,21 @@ def accounting(episode: Episode, result: RolloutResult) -> list[str]:
         problems.append("accounting: more outcomes than predictions")
     if any(span.end_s is None or span.fate is None for span in report.spans):
         problems.append("accounting: a span without an end")
+    started = sum(span.speculative and span.kind is SpanKind.GENERATE for span in report.spans)
+    if started != sum(d.allowed and d.what is What.START for d in report.decisions):
+        problems.append("accounting: not every branch was allowed, or not every allowed one was started")
+    if any(a.outcome is Outcome.MATCH and not a.would_match for a in report.attempts):
+        problems.append("accounting: a match without a candidate that matched")
     return problems
 
 
 def learning(arm: Arm, result: RolloutResult) -> list[str]:
-    """The world model was told of each committed turn once, in order, with what really happened."""
-    assert arm.world_model is not None
-    told = [(c.calls, o) for c, o in arm.world_model.learned if c.task_id == result.task_id]
+    """Every world model was told of each committed turn once, in order, with what really happened."""
     real = [(turn.calls, turn.observations) for turn in result.trajectory.turns if turn.calls]
-    return [] if told == real else ["learning: not told of each committed turn once"]
+    for world_model in arm.world_models:
+        if [(c.calls, o) for c, o in world_model.learned if c.task_id == result.task_id] != real:
+            return ["learning: not told of each committed turn once"]
+    return []
 
 
 def tokens(arm: Arm) -> list[str]:

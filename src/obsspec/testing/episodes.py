@@ -2,26 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from hashlib import blake2b
 from random import Random
 
 from obsspec.protocols import Renderer
 from obsspec.rollout.rules import Limits
+from obsspec.speculation.expected_value import ExpectedValueGate
+from obsspec.speculation.gate import Breaker, Gate, OpenGate
 from obsspec.testing.delays import choice, constant
 from obsspec.testing.environment import ScriptedEnvironment
+from obsspec.testing.gates import RandomGate
 from obsspec.testing.hermes_script import HermesScript, toy_hermes_renderer
 from obsspec.testing.policy import Fault, Request, ScriptedPolicy, Spoil
 from obsspec.testing.sandbox import Answer, oracle, seeded_answers
 from obsspec.testing.scripts import Script, terminal_script, toy_renderer
 from obsspec.testing.world_model import ScriptedWorldModel, mixture
 from obsspec.values import Completion, Context, EngineError, Observation, Priority, SandboxError
+from obsspec.world.cascade import CascadeSettings
+from obsspec.world.cascade_models import CascadeModels, Source
+from obsspec.world.stages import Price
 
 TICK = 0.25  # all delays are multiples: events often fall on the same instant
 FAST = ((0.0,), (TICK,), (0.0, TICK, 2 * TICK))
 MAX_TURNS = (1, 3, 6, 8, 12)
 SLOW = ((4 * TICK, 8 * TICK, 16 * TICK), (0.0, 2 * TICK, 40 * TICK))
+
+
+class GateKind(StrEnum):
+    OPEN = "open"
+    BREAKER = "breaker"
+    EXPECTED = "expected value"
+    RANDOM = "random"
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +57,8 @@ class Episode:
     strict_version: bool
     cancel_after_s: float | None  # a first try of the speculative arm is cancelled then
     impatience_s: float | None  # the loop gives each of its calls up after this long, and makes it again
+    gate: GateKind
+    stages: int  # world models: one as it is, several as a cascade, every second of them expensive
 
     def answer(self, rollout: int) -> Answer:
         return seeded_answers(f"{self.seed}/{rollout}")
@@ -69,6 +85,8 @@ def draw_episode(seed: int) -> Episode:
         strict_version=sometimes() < 0.2,
         cancel_after_s=random.randint(0, 60) * TICK if sometimes() < 0.15 else None,
         impatience_s=random.randint(1, 12) * TICK if sometimes() < 0.15 else None,
+        gate=random.choice((GateKind.OPEN, *GateKind)),
+        stages=random.choice((1, 1, 2, 3)),
     )
 
 
@@ -103,8 +121,36 @@ def make_policy(episode: Episode, arm: str) -> ScriptedPolicy:
     )
 
 
-def make_world_model(episode: Episode, arm: str) -> ScriptedWorldModel:
-    random = Random(f"{episode.seed}/{arm}/world")
+def make_world_models(episode: Episode, arm: str) -> list[ScriptedWorldModel]:
+    return [_make_world_model(episode, f"{arm}/world{stage or ''}") for stage in range(episode.stages)]
+
+
+def make_cascade(episode: Episode, models: Sequence[ScriptedWorldModel], gate: Gate) -> CascadeModels | None:
+    if len(models) == 1:
+        return None
+    prices = (Price.CHEAP, Price.EXPENSIVE, Price.CHEAP)
+    sources = [Source(f"stage-{i}", model, prices[i]) for i, model in enumerate(models)]
+    random = Random(f"{episode.seed}/cascade")
+    settings = CascadeSettings(
+        sure=random.choice((0.3, 0.6, 0.9)), min_confidence=random.choice((0.0, 0.15)), wait_s=TICK
+    )
+    return CascadeModels(sources, gate, settings)
+
+
+def make_gate(episode: Episode, arm: str) -> Gate:
+    match episode.gate:
+        case GateKind.OPEN:
+            return OpenGate()
+        case GateKind.BREAKER:
+            return Breaker(2, 3)
+        case GateKind.EXPECTED:
+            return ExpectedValueGate(failures=3, pause=4)
+        case GateKind.RANDOM:
+            return RandomGate(f"{episode.seed}/{arm}/gate", 0.7)
+
+
+def _make_world_model(episode: Episode, name: str) -> ScriptedWorldModel:
+    random = Random(f"{episode.seed}/{name}")
     oracles = {str(i): oracle(episode.answer(i)) for i in range(episode.rollouts)}
 
     def truth(context: Context) -> tuple[Observation, ...]:

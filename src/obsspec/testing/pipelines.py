@@ -9,14 +9,22 @@ from random import Random
 import anyio
 
 from obsspec.protocols import OnTokens, Policy
-from obsspec.rollout.collector import Collector, Job, RolloutResult, Shared, Speculation, Verdict
+from obsspec.rollout.collector import Collector, Job, RolloutResult, Speculation, Verdict
 from obsspec.rollout.loop import run_loop
 from obsspec.rollout.rules import RolloutRules
 from obsspec.speculation.session import SpeculationSettings, open_session
 from obsspec.testing.arm import Arm
 from obsspec.testing.audit import audit, audit_cancelled
 from obsspec.testing.environment import ScriptedEnvironment
-from obsspec.testing.episodes import Episode, draw_episode, make_environment, make_policy, make_world_model
+from obsspec.testing.episodes import (
+    Episode,
+    draw_episode,
+    make_cascade,
+    make_environment,
+    make_gate,
+    make_policy,
+    make_world_models,
+)
 from obsspec.values import Completion, Outcome, Priority, Sampling, StopReason, Tokens
 
 STALLED_S = 1e6  # in virtual time; episodes last minutes
@@ -85,14 +93,15 @@ async def run_sequential(episode: Episode) -> Arm:
 
 
 def make_speculative(episode: Episode, name: str) -> Arm:
-    return Arm(make_policy(episode, name), _environments(episode, name), make_world_model(episode, name))
+    models, gate = make_world_models(episode, name), make_gate(episode, name)
+    opener = make_cascade(episode, models, gate)
+    return Arm(make_policy(episode, name), _environments(episode, name), models, opener, gate)
 
 
 async def run_speculative(episode: Episode, arm: Arm) -> None:
-    assert arm.world_model is not None
     settings = SpeculationSettings(episode.depth, episode.breadth, 20.0, episode.strict_version)
     if episode.impatience_s is None:
-        speculation = Speculation(Shared(arm.world_model), settings)
+        speculation = Speculation(arm.models, settings, arm.gate)
         arm.results = await Collector(arm.policy, 2, speculation).run(_jobs(episode, arm))
         return
     for job, environment in zip(_jobs(episode, arm), arm.environments, strict=True):
@@ -103,12 +112,14 @@ async def _impatient(
     episode: Episode, arm: Arm, job: Job, environment: ScriptedEnvironment, settings: SpeculationSettings
 ) -> RolloutResult:
     """A loop of one's own on the session's clients, whose calls are cancelled and made again."""
-    assert arm.world_model is not None
     assert episode.impatience_s is not None
     async with environment.open() as sandbox:
-        async with open_session(
-            arm.policy, arm.world_model, job.rules, settings=settings, task_id=environment.task_id
-        ) as session:
+        async with (
+            arm.models.open(environment, job.rules.seed) as world_model,
+            open_session(
+                arm.policy, world_model, job.rules, settings=settings, gate=arm.gate, task_id=environment.task_id
+            ) as session,
+        ):
             policy = ImpatientPolicy(session.policy, episode.impatience_s, Random(episode.seed))
             trajectory = await run_loop(environment.instruction, job.rules, policy, session.sandbox(sandbox))
         verdict = await environment.verify(sandbox, trajectory)

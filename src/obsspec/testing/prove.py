@@ -31,6 +31,8 @@ class Tally:
     settings: Counter[str] = field(default_factory=Counter[str])  # by "D/K"
     realized_depth: Counter[int] = field(default_factory=Counter[int])
     realized_breadth: Counter[int] = field(default_factory=Counter[int])
+    gates: Counter[str] = field(default_factory=Counter[str])
+    stages: Counter[int] = field(default_factory=Counter[int])
     cancelled: int = 0
     impatient: int = 0
     failures: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
@@ -44,6 +46,8 @@ class Tally:
         self.settings[f"{episode.depth}/{episode.breadth}"] += 1
         self.realized_depth[report.realized_depth] += 1
         self.realized_breadth[report.branches] += 1
+        self.gates[episode.gate] += 1
+        self.stages[episode.stages] += 1
         self.cancelled += episode.cancel_after_s is not None
         self.impatient += episode.impatience_s is not None
         if report.problems:
@@ -80,6 +84,8 @@ def summary(tally: Tally, seed: int, seconds: float, cpu_seconds: float) -> dict
         "episodes_by_depth_and_breadth": dict(sorted(tally.settings.items())),
         "episodes_by_realized_depth": dict(sorted(tally.realized_depth.items())),
         "episodes_by_realized_breadth": dict(sorted(tally.realized_breadth.items())),
+        "episodes_by_gate": dict(sorted(tally.gates.items())),
+        "episodes_by_stages_of_the_world_model": dict(sorted(tally.stages.items())),
         "with_cancelled_rollout": tally.cancelled,
         "with_cancelled_calls": tally.impatient,
         "failures": tally.failures,

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from obsspec.protocols import Emit
-from obsspec.values import Context, Observation, Prediction
+from obsspec.protocols import Emit, WorldModel
+from obsspec.values import Context, EngineError, Observation, Prediction
 
 Rows = Sequence[dict[str, Any]]
 WriteRows = Callable[..., Path]
@@ -90,3 +90,32 @@ class Interrupts:
         self._asked += 1
         if self._asked == 3:
             raise KeyboardInterrupt
+
+
+class FirstConfident:
+    """The plain cascade: stages in order until `breadth` candidates are there."""
+
+    def __init__(self, stages: Sequence[WorldModel]) -> None:
+        self._stages = stages
+
+    async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
+        """A stage that fails is passed over."""
+        emitted: list[tuple[str, ...]] = []
+
+        def pass_on(prediction: Prediction) -> None:
+            said = tuple(observation.text for observation in prediction.observations)
+            if len(emitted) < breadth and said not in emitted:
+                emitted.append(said)
+                emit(prediction)
+
+        for stage in self._stages:
+            if len(emitted) >= breadth:
+                return
+            try:
+                await stage.predict(context, breadth - len(emitted), pass_on)
+            except EngineError:
+                continue
+
+    def learn(self, context: Context, observations: tuple[Observation, ...]) -> None:
+        for stage in self._stages:
+            stage.learn(context, observations)

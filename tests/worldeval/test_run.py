@@ -19,10 +19,9 @@ from obsspec.worldeval.recorded import image_of
 from obsspec.worldeval.run import count_calls, evaluate
 from obsspec.worldeval.schedule import Protocol
 from obsspec.worldeval.sources import Source, one_for_all
-from obsspec.worldeval.stages import FirstConfident
 from obsspec.worldeval.store import open_rows, read_rows
 
-from .conftest import Breaks, Counts, Says, WriteRows, row
+from .conftest import Breaks, Counts, FirstConfident, Says, WriteRows, row
 
 pytestmark = pytest.mark.anyio
 

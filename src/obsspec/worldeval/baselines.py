@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from obsspec.protocols import Emit
 from obsspec.values import Context, Observation, Prediction
-from obsspec.worldeval.recorded import written
+from obsspec.worldeval.recorded import identity
 
 NO_OUTPUT = "baseline: no output"
 REPEAT = "baseline: repeat"
@@ -41,4 +41,4 @@ class Repeat:
 
 
 def _key(context: Context) -> tuple[str, ...]:
-    return (context.task_id, *(f"{call.name} {written(call)}" for call in context.calls))
+    return (context.task_id, *map(identity, context.calls))

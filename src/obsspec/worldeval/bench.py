@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from obsspec.protocols import WorldModel
 from obsspec.rollout.collector import Shared, WorldModels
 from obsspec.values import Context
+from obsspec.worldeval.answered import Answered, Cascading
 from obsspec.worldeval.asking import Answer, ask, teach
 from obsspec.worldeval.baselines import NO_OUTPUT, REPEAT, NoOutput, Repeat
 from obsspec.worldeval.environments import environment_of
 from obsspec.worldeval.recorded import Image, Recorded
 from obsspec.worldeval.schedule import Protocol
 from obsspec.worldeval.sources import Source
-from obsspec.worldeval.stages import Answered, Cascading
 
 CASCADE = "cascade"
 WITHOUT = "cascade -"  # and the name of the source that it lacks

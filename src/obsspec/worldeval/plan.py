@@ -8,11 +8,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from rich.console import Console
 
 from obsspec.protocols import WorldModel
+from obsspec.world.cascade import Cascade, CascadeSettings
+from obsspec.world.stages import Price, Stage
 from obsspec.worldeval.bench import Plan
-from obsspec.worldeval.known import open_source, source_names
+from obsspec.worldeval.known import LM, open_source, source_names
 from obsspec.worldeval.recorded import image_of
 from obsspec.worldeval.settings import EvalSettings
-from obsspec.worldeval.stages import FirstConfident
 
 
 @asynccontextmanager
@@ -20,7 +21,8 @@ async def make_plan(settings: EvalSettings, console: Console) -> AsyncGenerator[
     """Raises `ConfigError` for a source that is not there."""
 
     def cascading(stages: Mapping[str, WorldModel]) -> WorldModel:
-        return FirstConfident(list(stages.values()), settings.min_confidence)
+        priced = [Stage(name, model, _price(name)) for name, model in stages.items()]
+        return Cascade(priced, settings=CascadeSettings(min_confidence=settings.min_confidence))
 
     image = image_of(settings.image_pattern)
     async with AsyncExitStack() as stack:
@@ -39,3 +41,7 @@ async def make_plan(settings: EvalSettings, console: Console) -> AsyncGenerator[
             limit=settings.limit,
             timeout_s=settings.timeout,
         )
+
+
+def _price(name: str) -> Price:
+    return Price.EXPENSIVE if name == LM else Price.CHEAP

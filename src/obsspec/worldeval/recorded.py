@@ -73,6 +73,11 @@ def written(call: ToolCall) -> str:
     return json.dumps(dict(call.arguments), ensure_ascii=False, sort_keys=True, default=str)
 
 
+def identity(call: ToolCall) -> str:
+    """Equal for equal calls and for no others."""
+    return json.dumps([call.name, dict(call.arguments)], sort_keys=True, default=str)
+
+
 def image_of(pattern: str) -> Image:
     """The part of a task id that names its image: the pattern's first group, or all it matches; the id if nothing."""
     if not pattern:

@@ -11,7 +11,7 @@ from obsspec.worldeval.asking import Answer, texts
 from obsspec.worldeval.bench import Bench, Known, Plan, open_scope
 from obsspec.worldeval.data import Data
 from obsspec.worldeval.emptiness import is_empty
-from obsspec.worldeval.recorded import Recorded, contexts, label, written
+from obsspec.worldeval.recorded import Recorded, contexts, identity, label, written
 from obsspec.worldeval.schedule import Item, Protocol, scopes
 from obsspec.worldeval.store import Row, RowWriter, cut
 
@@ -74,7 +74,7 @@ class _Repeats:
     def check(self, context: Context, turn: Recorded) -> bool | None:
         """None: there was no such call."""
         calls = [exchange.calls for exchange in context.history] + [context.calls]
-        key = _digest(context.task_id, *(f"{call.name} {written(call)}" for each in calls for call in each))
+        key = _digest(context.task_id, *(identity(call) for each in calls for call in each))
         text = _digest(*texts(turn.observations))
         before, self._seen[key] = self._seen.get(key), text
         return None if before is None else before == text

@@ -39,9 +39,18 @@ class Reliability:
                 mean = (count.right + SHARED * mean) / (count.all + SHARED)
         return mean
 
+    def known(self, path: Sequence[Hashable]) -> bool:
+        """Something was observed of just this class."""
+        return tuple(path) in self._counts
+
     def add(self, path: Sequence[Hashable], *, right: bool) -> None:
-        for end in range(len(path) + 1):
+        """For the class and those above it, less the most general one: that is about what was said, `add_said`."""
+        for end in range(1, len(path) + 1):
             self._counts.setdefault(tuple(path[:end]), _Count()).add(right)
+
+    def add_said(self, *, right: bool) -> None:
+        """What came of the best of several guesses; the others do not speak against it."""
+        self._counts.setdefault((), _Count()).add(right)
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
@@ -43,6 +44,7 @@ class ForkServer:
         self.paths: tuple[str, ...] = ()
         self._wire = wire
         self._sending = anyio.Lock()
+        self._running = anyio.Semaphore(max(1, os.cpu_count() or 1))  # more at once would only make all of them late
         self._names = itertools.count(1)
         self._waiting: dict[bytes, _Waiting] = {}
         self._failed = ""
@@ -58,6 +60,12 @@ class ForkServer:
 
         Raises `LostError`, and `SandboxError` when the server itself is gone. Cancelled: the run is killed.
         """
+        async with self._running:
+            return await self._run(room, parent, state, engine, code, number, limit_s)
+
+    async def _run(
+        self, room: int, parent: int, state: int, engine: Engine, code: str, number: int, limit_s: float
+    ) -> Outcome:
         name = b"%d" % next(self._names)
         options = json.dumps({"engine": engine, "number": number, "limit_s": limit_s}).encode()
         waiting = self._waiting[name] = _Waiting()

@@ -28,7 +28,7 @@ MODULES = (
     *("scipy", "scipy.integrate", "scipy.optimize", "scipy.special", "scipy.stats"),
 )
 LIMITS = Limits(
-    memory_bytes=2048 * MIB, processes=512, disk_bytes=16 * MIB, file_bytes=16 * MIB, cpu_s=60, open_files=128
+    memory_bytes=2048 * MIB, processes=256, disk_bytes=16 * MIB, file_bytes=16 * MIB, cpu_s=60, open_files=128
 )
 _QUESTION = "import json, sys; print(json.dumps([sys.version_info[:2], sys.base_prefix, sys.prefix, sys.path]))"
 

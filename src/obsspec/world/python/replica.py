@@ -97,9 +97,11 @@ class PythonReplica:
         """Different texts, the most likely first."""
         best: dict[str, float] = {}
         for guess in guesses:
-            if guess.text is None:
+            reliability = self._knowledge.of(tool).reliability
+            far_fetched = guess.style is Style.ASSIGNED and guess.kind is Kind.SILENT
+            if guess.text is None or (far_fetched and not reliability.known(guess.path[:2])):
                 continue
-            mean = self._knowledge.of(tool).reliability.mean(guess.path)
+            mean = reliability.mean(guess.path)
             best[guess.text] = max(mean, best.get(guess.text, 0.0))
         return sorted(((mean, text) for text, mean in best.items()), key=lambda item: -item[0])
 
@@ -154,7 +156,7 @@ class PythonReplica:
                 outcome.kind,
                 core,
                 surface.dress(style, core, paths),
-                (mode, (style, outcome.kind), drifted, detail),
+                ((mode, style), outcome.kind, drifted, detail),
             )
             for style, core in write_down(outcome, cell.code, cell.number).items()
         ]
@@ -195,6 +197,8 @@ class PythonReplica:
         tool.modes.add(modes)
         tool.tries += 1
         tool.hits += any(modes.values())
+        if ranked:
+            tool.reliability.add_said(right=ranked[0][1] == shown)
         if ranked and ranked[0][1] != shown:
             self._diverged.setdefault(call.name, set()).add(codes)
 

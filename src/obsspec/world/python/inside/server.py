@@ -42,7 +42,8 @@ KILL_S = 0.3  # then its room ends
 WARM_UP = """
 from sympy import *
 x, y = symbols("x y")
-solve([x + y - 1, x - y], [x, y]), solve(x**2 - 2 * x - 3, x), solve(Eq(x**2, 2), x), simplify(sin(x) ** 2 + cos(x) ** 2)
+solve([x + y - 1, x - y], [x, y]), solve(x**2 - 2 * x - 3, x), solve(Eq(x**2, 2), x)
+simplify(sin(x) ** 2 + cos(x) ** 2)
 integrate(x * exp(x), (x, 0, 1)), diff(sin(x), x), limit(sin(x) / x, x, 0), factor(x**2 - 1), expand((x + 1) ** 3)
 N(sqrt(2)), Matrix([[1, 2], [3, 4]]).det(), Sum(x, (x, 1, y)).doit(), str(pi / 3), divisors(12), sympify("x + 1")
 """  # imports and caches that the first use of sympy would need, at every first use
@@ -156,7 +157,10 @@ class Server:
             ours, theirs = socket.socketpair()
             process = rooms.start(self._limits, theirs.fileno())
             if process == 0:
-                State(theirs, self._engines).serve()
+                try:
+                    State(theirs, self._engines).serve()
+                finally:  # whatever happens, nothing may return into the server's code
+                    os._exit(1)
             theirs.close()
             self._rooms[room] = process
             self._add(room, FIRST, ours)

@@ -67,7 +67,11 @@ class State:
         """True in the child, after the run."""
         _, name, options, code = frame
         theirs = self._sockets.pop(0)
-        process = os.fork()
+        try:
+            process = os.fork()
+        except OSError:  # too many processes: the other end sees that nobody holds the socket
+            os.close(theirs)
+            return False
         if process:
             os.close(theirs)
             self._children[name] = process

@@ -30,7 +30,11 @@ class Templates:
             if streak is not None and text is not None:
                 form = _form(streak.idea)
                 prior = (streak.length + (form != "data")) / (streak.length + 1 + (form != "data"))
-                classes = (("constant", form, streak.bucket), ("constant", asked.call.name, streak.bucket), ("constant", kind))
+                classes = (
+                    ("constant", form, streak.bucket),
+                    ("constant", asked.call.name, streak.bucket),
+                    ("constant", kind),
+                )
                 yield Claim(text, "tools/constant", classes, prior, 3.0, evidence=arguments not in streak.shown)
 
     def learn(self, asked: Asked, text: str) -> None:

@@ -5,15 +5,25 @@ from __future__ import annotations
 from functools import lru_cache
 
 from sqlglot import exp
+from sqlglot.errors import ErrorLevel
 
 from obsspec.world.tools.sql.statement import Kind, Statement
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def canonical(statement: Statement) -> str:
     """The query without its aliases and in lower-case names; for other statements their words."""
-    if statement.tree is None:
+    tree = canonical_tree(statement)
+    if tree is None:
         return " ".join(statement.text.split()) if statement.kind is not Kind.QUERY else statement.text
+    return spell(tree)
+
+
+@lru_cache(maxsize=2048)
+def canonical_tree(statement: Statement) -> exp.Query | None:
+    """The tree of that query, None if there is none. Shared between callers: never to be changed."""
+    if statement.tree is None:
+        return None
     tree = statement.tree.copy()
     _drop_column_aliases(tree)
     _drop_table_aliases(tree)
@@ -21,11 +31,16 @@ def canonical(statement: Statement) -> str:
         identifier.set("this", identifier.name.lower())
         identifier.set("quoted", False)
     for equal in list(tree.find_all(exp.EQ)):
-        if equal.expression.sql() < equal.this.sql() and isinstance(equal.expression, exp.Column):
+        if isinstance(equal.expression, exp.Column) and spell(equal.expression) < spell(equal.this):
             left, right = equal.this, equal.expression
             equal.set("this", right.copy())
             equal.set("expression", left.copy())
-    return tree.sql(dialect="mysql", comments=False)
+    return tree
+
+
+def spell(tree: exp.Expression) -> str:
+    """An expression as text."""
+    return tree.sql(dialect="mysql", comments=False, unsupported_level=ErrorLevel.IGNORE)
 
 
 def _drop_column_aliases(tree: exp.Query) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from obsspec.world.tools.sql.messages import Complaint, Fault, read_fault
+from obsspec.world.tools.sql.relations import relation_of
 from obsspec.world.tools.sql.rows import read_rows
-from obsspec.world.tools.sql.schema import Schema, Table
+from obsspec.world.tools.sql.schema import Schema, Table, columns_of
 from obsspec.world.tools.sql.scopes import ColumnName, Name, TableName, names_of
 from obsspec.world.tools.sql.statement import Kind, Statement
 
@@ -29,8 +30,12 @@ class Databases:
             self._listing(image, text)
         elif statement.kind is Kind.COLUMNS:
             self._columns(image, statement.table, text)
-        elif statement.kind is Kind.QUERY and read_rows(text) is not None:
-            _confirm(self.of(image), names_of(statement) or ())
+        elif statement.kind is Kind.QUERY and (rows := read_rows(text)) is not None:
+            schema = self.of(image)
+            _confirm(schema, names_of(statement) or ())
+            relation = relation_of(statement)
+            if relation is not None:
+                schema.facts.learn(relation, rows, columns_of(relation, schema))
 
     def _complaint(self, image: str, statement: Statement, fault: Fault) -> None:
         if fault.complaint is Complaint.TABLE:

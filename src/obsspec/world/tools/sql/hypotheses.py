@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 
+from sqlglot import exp
+
 from obsspec.world.tools.hypothesis import Hypothesis
 from obsspec.world.tools.seen import Asked
 from obsspec.world.tools.sql.canonical import canonical
 from obsspec.world.tools.sql.databases import Databases
+from obsspec.world.tools.sql.evaluate import evaluate
 from obsspec.world.tools.sql.messages import Complaint, Fault, Style, read_fault, write_fault
+from obsspec.world.tools.sql.relations import Relation, answer_of_nothing, relation_of
 from obsspec.world.tools.sql.rows import Row, read_rows, write_rows
-from obsspec.world.tools.sql.schema import Schema, fault_of
+from obsspec.world.tools.sql.schema import Schema, columns_of, describe, fault_of
 from obsspec.world.tools.sql.scopes import Name, TableName, names_of
 from obsspec.world.tools.sql.statement import Kind, Statement, statement_of
 from obsspec.world.tools.sql.syntax import syntax_fault
@@ -31,8 +35,8 @@ class Sql:
             return
         schema = self._databases.of(asked.image)
         fault = _fault(statement, schema)
-        if fault is None:
-            yield from self._answer(asked, statement, schema)
+        if not isinstance(fault, Fault):
+            yield from self._answer(asked, statement, schema, fault is True)
             return
         style = self._styles.get(asked.call.name)
         text = None if style is None else write_fault(style, fault)
@@ -54,7 +58,7 @@ class Sql:
             if statement.kind in (Kind.QUERY, Kind.LOOK):
                 self._databases.of(asked.image).keep(canonical(statement), text)
 
-    def _answer(self, asked: Asked, statement: Statement, schema: Schema) -> Iterable[Claim]:
+    def _answer(self, asked: Asked, statement: Statement, schema: Schema, sure: bool) -> Iterable[Claim]:
         match statement.kind:
             case Kind.TABLES if schema.listing is not None:
                 yield Claim(schema.listing, "tools/sql/tables", (("sql", "tables"),), 0.8)
@@ -66,12 +70,34 @@ class Sql:
                     yield Claim(text, "tools/sql/columns", (("sql", "columns"),), 0.8)
             case Kind.QUERY | Kind.LOOK if (text := schema.answers.get(canonical(statement))) is not None:
                 yield Claim(text, "tools/sql/equal", (("sql", "equal"),), 0.8)
+            case Kind.QUERY if (relation := relation_of(statement)) is not None:
+                yield from _derived(relation, schema, sure)
             case _:
                 return
 
 
-def _fault(statement: Statement, schema: Schema) -> Fault | None:
-    """What the database will complain about, as far as known."""
+def _derived(relation: Relation, schema: Schema, sure: bool) -> Iterable[Claim]:
+    """Answers that follow from those of other queries; `sure`: all names are known to exist."""
+    if schema.facts.is_empty(relation):
+        nothing = answer_of_nothing(relation)
+        if nothing is not None:
+            yield Claim(write_rows(nothing), "tools/sql/empty", (("sql", "empty", sure),), 0.8 if sure else 0.5)
+
+        return
+    star = any(isinstance(item, exp.Star) for item in relation.select.expressions)
+    for fact in schema.facts.of(relation.tables):
+        if star and fact.columns != columns_of(relation, schema):
+            continue
+        found = evaluate(relation, fact, lambda column: describe(column, relation, schema))
+        if found is not None:
+            single, joined = not fact.conditions, len(relation.order) > 1
+            classes = (("sql", "rows", found.kind), ("sql", "rows", found.kind, joined, single, sure))
+            yield Claim(write_rows(found.rows), "tools/sql/rows", classes, 0.7)
+            return
+
+
+def _fault(statement: Statement, schema: Schema) -> Fault | None | bool:
+    """What the database will complain about; True if its names are all fine, None if that is not known."""
     fault = syntax_fault(statement)
     if fault is not None:
         return fault
@@ -81,8 +107,7 @@ def _fault(statement: Statement, schema: Schema) -> Fault | None:
     elif statement.kind is Kind.COLUMNS:
         database, _, table = statement.table.rpartition(".")
         names = (TableName(table, database),)
-    found = fault_of(names, schema) if names is not None else None
-    return found if isinstance(found, Fault) else None
+    return fault_of(names, schema) if names is not None else None
 
 
 def _classes(fault: Fault) -> tuple[Hashable, ...]:

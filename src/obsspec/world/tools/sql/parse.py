@@ -22,7 +22,7 @@ class Parsed:
     offset: int | None = None
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=256)
 def parse_query(text: str) -> Parsed:
     """Never raises; what is no single query has neither tree nor offset."""
     logger = logging.getLogger("sqlglot")

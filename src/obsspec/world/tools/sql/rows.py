@@ -23,7 +23,7 @@ class _NotRowsError(Exception):
     """Something else than a printed list of tuples."""
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=256)
 def read_rows(text: str) -> tuple[Row, ...] | None:
     """The rows; None if the text is no complete list of tuples of plain values."""
     if not text.startswith("[") or not text.endswith("]") or len(text) > _MAX_SIZE:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from sqlglot import exp
+
 from obsspec.world.tools.sql.messages import Complaint, Fault
+from obsspec.world.tools.sql.relations import Facts, Relation
 from obsspec.world.tools.sql.rows import Row
 from obsspec.world.tools.sql.scopes import ColumnName, Name, Source, TableName
 
@@ -56,6 +59,7 @@ class Schema:
     tables: dict[str, Table] = field(default_factory=dict[str, Table])
     missing: set[str] = field(default_factory=set[str])
     answers: dict[str, str] = field(default_factory=dict[str, str])
+    facts: Facts = field(default_factory=Facts)
 
     def table(self, name: str) -> Table:
         """The table of this name, which exists."""
@@ -102,6 +106,7 @@ class Schema:
         self.missing |= other.missing - self.tables.keys()
         for query, answer in other.answers.items():
             self.keep(query, answer)
+        self.facts.absorb(other.facts)
 
 
 def fault_of(names: Sequence[Name], schema: Schema) -> Fault | None | bool:
@@ -140,3 +145,43 @@ def _source_has(source: Source, column: str, schema: Schema) -> bool | None:
         return None if source.columns is None else column in source.columns
     table = schema.tables.get(source.table)
     return None if table is None else table.has(column)
+
+
+def columns_of(relation: Relation, schema: Schema) -> tuple[str, ...] | None:
+    """The columns that a query selects as "table.column"; None if it selects anything else or they are not known."""
+    names: list[str] = []
+    for item in relation.select.expressions:
+        if isinstance(item, exp.Star):
+            tables = [schema.tables.get(name) for name in relation.order]
+            if any(table is None or table.columns is None for table in tables):
+                return None
+            for name, table in zip(relation.order, tables, strict=True):
+                described = table.columns if table is not None and table.columns is not None else ()
+                names.extend(f"{name}.{str(row[0]).lower()}" for row in described)
+        elif isinstance(item, exp.Column) and (name := owner_of(item, relation, schema)) is not None:
+            names.append(f"{name}.{item.name}")
+        else:
+            return None
+    return tuple(names)
+
+
+def owner_of(column: exp.Column, relation: Relation, schema: Schema) -> str | None:
+    """The table of the relation that a column belongs to, if that is known."""
+    if column.table:
+        return column.table if column.table in relation.tables else None
+    if len(relation.order) == 1:
+        return relation.order[0]
+    tables = {name: schema.tables.get(name) for name in relation.order}
+    has = {name: None if table is None else table.has(column.name) for name, table in tables.items()}
+    owners = [name for name, found in has.items() if found]
+    return owners[0] if len(owners) == 1 and None not in has.values() else None
+
+
+def describe(column: exp.Column, relation: Relation, schema: Schema) -> tuple[str, Row]:
+    """The table that a column belongs to ("" if not known), and the row that describes the column, if it was seen."""
+    owner = owner_of(column, relation, schema)
+    table = schema.tables.get(owner) if owner is not None else None
+    for row in table.columns or () if table is not None else ():
+        if str(row[0]).lower() == column.name:
+            return owner or "", tuple(item.decode() if isinstance(item, bytes) else item for item in row)
+    return owner or "", ()

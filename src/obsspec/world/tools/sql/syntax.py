@@ -32,7 +32,7 @@ _CALLED = frozenset(  # reserved names of functions: read as a name, and missed 
 )
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=2048)
 def syntax_fault(statement: Statement) -> Fault | None:
     """The complaint of MySQL about a statement it can not read; None if nothing is known to be wrong with it."""
     match statement.kind:

@@ -19,7 +19,7 @@ WHOLE = 1 << 16  # files up to this size are read at once
 class Copier:
     """Copies below one device.
 
-    `skipped`: directories that are made, but not filled: places for mounts. `owner`: of everything, if it is not to stay as it was.
+    `skipped`: directories that are made, but not filled: places for mounts. `owner`: of everything, if it is to change.
     """
 
     def __init__(self, skipped: Collection[str] = (), owner: int | None = None) -> None:
@@ -29,10 +29,12 @@ class Copier:
 
     def copy(self, source: str, target: str) -> None:
         """The directory `source`, with its own attributes, onto the directory `target`. Raises OSError."""
-        status = os.stat(source)
-        self._source, self._target, self._device = os.fsencode(source), os.fsencode(target), status.st_dev
+        os.chdir(source)  # short paths: `source` may go through /proc
+        status = os.stat(".")
+        self._source, self._target, self._device = b".", os.fsencode(target), status.st_dev
         self._fill(b"")
-        self._attributes(self._source, self._target, status)
+        self._attributes(b".", self._target, status)
+        os.chdir("/")
 
     def _fill(self, relative: bytes) -> None:
         for name in reversed(os.listdir(self._source + relative)):

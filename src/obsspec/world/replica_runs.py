@@ -1,0 +1,198 @@
+"""The states a rollout may be in, as forks of its starting state, and the runs of commands between them.
+
+    start --calls of turn 1--> state --calls of turn 2--> state ..
+
+A state is a function of the calls since the start. The states along the committed turns form the path; what hangs off
+it was only predicted. A run belongs to nobody who waits for it: it goes on as long as it is committed or awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import anyio
+
+from obsspec.sandbox.fork import Fork, ForkError, ForkRefusal
+from obsspec.values import Observation, SandboxError, ToolCall
+
+Commands = tuple[str, ...]  # of the calls of one turn
+StartSoon = Callable[..., None]  # as of a task group
+
+
+class Trouble(StrEnum):
+    """Why a run has no result that may be shown."""
+
+    JOBS = "jobs"  # background jobs run, which cannot be copied
+    TOO_MANY = "too_many"  # states are held
+    SANDBOX = "sandbox"  # it failed
+    DROPPED = "dropped"  # nobody waits for it any more
+
+
+@dataclass(eq=False, slots=True)
+class State:
+    """One state: `fork` stands in it, unless a run moved that fork on, or there never was one. `runs` start here."""
+
+    fork: Fork | None = None
+    runs: dict[Commands, Run] = field(default_factory=lambda: {})
+
+
+@dataclass(eq=False, slots=True)
+class Run:
+    """The calls of one turn on their way from one state to the next.
+
+    `in_place`: on the fork of `before` itself. `result`: once `done`, one observation per call, or None and `trouble`.
+    `jobs`: background jobs of earlier commands ran meanwhile, so the result is partly chance.
+    """
+
+    commands: Commands
+    before: State
+    came_from: Run | None  # the run that leads to `before`
+    in_place: bool
+    after: State = field(default_factory=State)
+    result: tuple[Observation, ...] | None = None
+    trouble: Trouble | None = None
+    detail: str = ""
+    timed_out: bool = False
+    jobs: bool = False
+    committed: bool = False
+    waiting: int = 0
+    done: anyio.Event = field(default_factory=anyio.Event)
+    scope: anyio.CancelScope = field(default_factory=anyio.CancelScope)
+
+    async def wait(self) -> None:
+        """Cancelling the last waiter of a run that is not committed ends the run."""
+        self.waiting += 1
+        try:
+            await self.done.wait()
+        finally:
+            self.waiting -= 1
+            self.end_if_unwanted()
+
+    def end_if_unwanted(self) -> None:
+        if not (self.committed or self.waiting or self.in_place or self.done.is_set()):
+            self.scope.cancel()
+            if self.before.runs.get(self.commands) is self:
+                del self.before.runs[self.commands]
+
+
+class Runs:
+    """All states and runs of one rollout. What they do is started with `start_soon`.
+
+    `position` is the state after the committed turns.
+    """
+
+    def __init__(self, start_soon: StartSoon, start: Fork) -> None:
+        self._start_soon = start_soon
+        self.position = State(start)
+        self._last: Run | None = None
+
+    def reach(self, turns: Iterable[Commands], commands: Commands, *, certain: bool) -> Run:
+        """The run of `commands` after `turns` beyond the position; what is missing on the way is started.
+
+        `certain`: `commands` will be committed whatever comes out (and `turns` is empty).
+        """
+        state, before = self.position, self._last
+        for turn in turns:
+            before = self._run(state, turn, before, in_place=False)
+            state = before.after
+        return self._run(state, commands, before, in_place=certain)
+
+    def commit(self, commands: Commands) -> Run | None:
+        """The turn was executed for real: move on, and forget every other future. None: another turn was certain."""
+        if any(run.in_place and run.commands != commands for run in self.position.runs.values()):
+            return None
+        old = self.position.runs.get(commands)
+        if old is not None and old.trouble is not None and self.position.fork is not None:
+            del self.position.runs[commands]  # it needed a copy and got none; now it needs none
+        run = self._run(self.position, commands, self._last, in_place=True)
+        run.committed = True
+        left, self.position, self._last = self.position, run.after, run
+        del left.runs[commands]
+        self._start_soon(self._leave, left, run)
+        return run
+
+    def _run(self, state: State, commands: Commands, came_from: Run | None, *, in_place: bool) -> Run:
+        run = state.runs.get(commands)
+        if run is None:
+            run = state.runs[commands] = Run(commands, state, came_from, in_place)
+            self._start_soon(self._perform, run)
+        return run
+
+    async def _perform(self, run: Run) -> None:
+        fork: Fork | None = None
+        try:
+            with run.scope:
+                if run.came_from is not None:
+                    await run.came_from.wait()
+                fork = await _start(run)
+                await _execute(run, fork)
+        except (SandboxError, OSError) as error:
+            run.trouble, run.detail = _name(error), str(error)
+        finally:
+            if run.result is None and run.trouble is None:
+                run.trouble = Trouble.DROPPED
+            run.done.set()
+        if run.after.fork is None and fork is not None:
+            await fork.drop()
+        elif run.scope.cancel_called:
+            await _forget(run.after)
+
+    async def _leave(self, state: State, taken: Run) -> None:
+        """Drop what hangs off `state`; the state itself once the run that left it has what it needs."""
+        for run in list(state.runs.values()):
+            await _drop(run)
+        await taken.done.wait()
+        await _forget(state)
+
+
+async def _start(run: Run) -> Fork:
+    """The fork to run on. Raises `SandboxError`."""
+    before = run.came_from
+    if before is not None and before.trouble is not None:
+        raise ForkError(_REFUSALS.get(before.trouble, ForkRefusal.CLOSED), before.detail)
+    fork = run.before.fork
+    if fork is None:
+        raise SandboxError("the state before is not held any more")
+    try:
+        if not run.in_place:
+            return await fork.fork()
+    except ForkError:
+        if not run.committed:
+            raise
+    run.before.fork = None
+    return fork
+
+
+_REFUSALS = {Trouble.JOBS: ForkRefusal.JOBS, Trouble.TOO_MANY: ForkRefusal.TOO_MANY}
+
+
+def _name(error: SandboxError | OSError) -> Trouble:
+    named = {refusal: trouble for trouble, refusal in _REFUSALS.items()}
+    return named.get(error.refusal, Trouble.SANDBOX) if isinstance(error, ForkError) else Trouble.SANDBOX
+
+
+async def _execute(run: Run, fork: Fork) -> None:
+    observations: list[Observation] = []
+    for command in run.commands:
+        run.jobs = run.jobs or fork.jobs
+        result = await fork.execute(ToolCall("shell", {"command": command}))
+        run.timed_out = run.timed_out or result.timed_out
+        observations.append(fork.observe(result))
+    run.result, run.after.fork = tuple(observations), fork
+
+
+async def _drop(run: Run) -> None:
+    """End a run that will never be committed, and all that follows from it."""
+    run.scope.cancel()
+    for later in list(run.after.runs.values()):
+        await _drop(later)
+    await run.done.wait()
+    await _forget(run.after)
+
+
+async def _forget(state: State) -> None:
+    fork, state.fork = state.fork, None
+    if fork is not None:
+        await fork.drop()

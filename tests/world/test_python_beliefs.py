@@ -50,6 +50,16 @@ def test_a_beaten_way_is_left_alone_until_the_winner_fails() -> None:
     assert set(duels.alive(["a", "b"])) == {"a", "b"}
 
 
+def test_where_all_are_right_one_is_enough() -> None:
+    duels = Duels[str]()
+    for _ in range(25):
+        duels.add({"a": True, "b": True})
+    assert duels.alive(["a", "b"]) == ["a"]
+    for _ in range(3):
+        duels.add({"a": False})
+    assert duels.alive(["a", "b"]) == ["a", "b"]
+
+
 def test_words_for_silence_are_learnt() -> None:
     surface = Surface()
     assert surface.dress(Style.PRINTS, "", ()) is None  # nobody has seen what the tool shows
@@ -64,6 +74,8 @@ def test_cutting_is_learnt_and_applied_to_other_texts() -> None:
         surface.learn(Style.PRINTS, text, (), text[:500] + "...[cut]")
     assert surface.dress(Style.PRINTS, "y" * 600, ()) == "y" * 500 + "...[cut]"
     assert surface.dress(Style.PRINTS, "y" * 400, ()) == "y" * 400
+    surface.learn(Style.PRINTS, "z" * 700, (), "z" * 700)  # but this was not cut
+    assert surface.dress(Style.PRINTS, "y" * 600, ()) == "y" * 600
 
 
 def test_a_frame_is_learnt_for_each_style() -> None:
@@ -77,7 +89,8 @@ def test_a_frame_is_learnt_for_each_style() -> None:
 def test_white_space_at_the_ends_is_kept_where_the_tool_keeps_it() -> None:
     surface = Surface()
     assert surface.dress(Style.PRINTS, "1234\n", ()) == "1234"
-    surface.learn(Style.PRINTS, "1234\n", (), "1234\n")
+    for _ in range(3):
+        surface.learn(Style.PRINTS, "1234\n", (), "1234\n")
     assert surface.dress(Style.PRINTS, "5678\n", ()) == "5678\n"
 
 

@@ -34,8 +34,13 @@ async def server() -> AsyncGenerator[ForkServer]:
 
 
 async def run(server: ForkServer, code: str, room: int | None = None, limit_s: float = 5.0) -> Outcome:
+    """In a room of its own, or in `room`, from the empty state."""
     place = server.new_name() if room is None else room
-    return await server.run(place, 0, server.new_name(), Engine.PLAIN, code, 1, limit_s)
+    try:
+        return await server.run(place, 0, server.new_name(), Engine.PLAIN, code, 1, limit_s)
+    finally:
+        if room is None:
+            await server.close(place)
 
 
 async def test_there_is_no_network(server: ForkServer) -> None:

@@ -8,61 +8,30 @@ from dataclasses import dataclass, field
 
 from obsspec.protocols import Emit
 from obsspec.values import Context, EngineError, Observation, Prediction, SandboxError, ToolCall
-from obsspec.world.python.beliefs import Duels, Reliability, Votes
-from obsspec.world.python.calls import code_history, is_named, python_code, shown_number, volatile_names
+from obsspec.world.python.calls import code_history, is_named, python_code, shown_number
 from obsspec.world.python.fork_server import ForkServer, open_fork_server
-from obsspec.world.python.histories import Cell, Histories
+from obsspec.world.python.histories import Histories
 from obsspec.world.python.interpreters import LIMITS, Interpreter, find_interpreter
-from obsspec.world.python.outcomes import Engine, Kind, Outcome
-from obsspec.world.python.styles import Style, write_down
-from obsspec.world.python.surface import Surface
+from obsspec.world.python.knowledge import Guess, Knowledge, Mode
+from obsspec.world.python.outcomes import Engine
 
 SOURCE = "python"
 UNNAMED_TRIES = 8  # for a tool whose name does not say Python: this often it may be wrong before it is left alone
 
-
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """A way to run code: in which interpreter, by which engine, and whether a call sees what those before it did."""
-
-    interpreter: int
-    engine: Engine
-    stateful: bool
+Codes = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class _Guess:
-    mode: Mode
-    style: Style
-    kind: Kind
-    core: str
-    text: str | None  # None: nothing to say yet, but something to learn from
-    path: tuple[object, ...]  # its class, from the general to the special
+class _Turn:
+    """One Python call: the codes of its tool up to and with it, and what those of earlier turns showed."""
 
+    call: ToolCall
+    codes: Codes
+    shown: tuple[str, ...]
 
-@dataclass(slots=True)
-class _Tool:
-    """What is known of one tool, shared by all rollouts."""
-
-    surface: Surface = field(default_factory=Surface)
-    reliability: Reliability = field(default_factory=Reliability)
-    modes: Duels[Mode] = field(default_factory=lambda: Duels[Mode]())
-    offsets: Votes[int] = field(default_factory=lambda: Votes[int]())
-    tries: int = 0
-    hits: int = 0
-
-
-@dataclass(slots=True)
-class Knowledge:
-    """What replicas have learnt, by tool. Shared by rollouts; nothing in it is a recorded output."""
-
-    tools: dict[str, _Tool] = field(default_factory=lambda: {})
-
-    def of(self, tool: str) -> _Tool:
-        return self.tools.setdefault(tool, _Tool())
-
-
-Guesses = dict[tuple[str, ...], list[_Guess]]
+    @property
+    def key(self) -> tuple[str, Codes]:
+        return self.call.name, self.codes
 
 
 class PythonReplica:
@@ -75,8 +44,8 @@ class PythonReplica:
         self._knowledge = knowledge
         self._least = least_confidence
         self._histories = [Histories(server, limit_s) for server in servers]
-        self._guesses: dict[str, Guesses] = {}
-        self._diverged: dict[str, set[tuple[str, ...]]] = {}
+        self._guesses: dict[tuple[str, Codes], list[Guess]] = {}
+        self._wrong: set[tuple[str, Codes]] = set()  # committed, and not as guessed
 
     async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
         """Emits nothing for turns with calls that are not Python, and nothing that is less sure than the least.
@@ -84,144 +53,81 @@ class PythonReplica:
         Raises `EngineError` when a fork server is gone. Cancelled: what runs for this prediction is killed.
         """
         candidates: list[tuple[float, tuple[str, ...]]] = [(1.0, ())]
-        ran: dict[str, list[str]] = {}
-        for call in context.calls:
-            guesses = await self._guess(context, call, ran)
-            ranked = self._ranked(call.name, guesses)[:breadth]
+        for turn in _turns(context):
+            if turn is None or self._hopeless(turn.call):
+                return
+            ranked = self._knowledge.of(turn.call.name).rank(await self._guess(turn))[:breadth]
             candidates = [(p * q, (*texts, text)) for p, texts in candidates for q, text in ranked]
         for confidence, texts in sorted(candidates, key=lambda item: -item[0])[:breadth]:
             if texts and confidence >= self._least:
                 emit(Prediction(tuple(Observation(text) for text in texts), SOURCE, confidence))
 
-    def _ranked(self, tool: str, guesses: Sequence[_Guess]) -> list[tuple[float, str]]:
-        """Different texts, the most likely first."""
-        best: dict[str, float] = {}
-        for guess in guesses:
-            reliability = self._knowledge.of(tool).reliability
-            far_fetched = guess.style is Style.ASSIGNED and guess.kind is Kind.SILENT
-            if guess.text is None or (far_fetched and not reliability.known(guess.path[:2])):
-                continue
-            mean = reliability.mean(guess.path)
-            best[guess.text] = max(mean, best.get(guess.text, 0.0))
-        return sorted(((mean, text) for text, mean in best.items()), key=lambda item: -item[0])
-
-    async def _guess(self, context: Context, call: ToolCall, ran: dict[str, list[str]]) -> list[_Guess]:
-        """Every guess for one call; `ran` are the codes of the calls before it in this turn, which it extends."""
-        code = python_code(call)
+    def _hopeless(self, call: ToolCall) -> bool:
         tool = self._knowledge.of(call.name)
-        if code is None or (not is_named(call) and tool.hits * 3 < tool.tries and tool.tries >= UNNAMED_TRIES):
-            return []
-        earlier = code_history(context.history, call.name)
-        here = ran.setdefault(call.name, [])
-        codes = (*(before for before, _ in earlier), *here, code)
-        here.append(code)
-        known = self._guesses.setdefault(call.name, {})
-        if codes not in known:
-            known[codes] = await self._run_all(call.name, codes, [shown.text for _, shown in earlier])
-        return known[codes]
+        return not is_named(call) and tool.tries >= UNNAMED_TRIES and tool.hits * 3 < tool.tries
 
-    async def _run_all(self, name: str, codes: tuple[str, ...], shown: Sequence[str]) -> list[_Guess]:
-        tool = self._knowledge.of(name)
-        cells = _numbered(codes, shown, tool.offsets.best() or 0)
-        guesses: list[_Guess] = []
+    async def _guess(self, turn: _Turn) -> list[Guess]:
+        if turn.key not in self._guesses:
+            self._guesses[turn.key] = await self._run(turn)
+        return self._guesses[turn.key]
+
+    async def _run(self, turn: _Turn) -> list[Guess]:
+        """In every mode that the tool may have."""
+        tool = self._knowledge.of(turn.call.name)
+        cells = tool.number(turn.codes, turn.shown)
+        drifted = any((turn.call.name, turn.codes[:end]) in self._wrong for end in range(len(turn.codes)))
+        guesses: list[Guess] = []
         for mode in tool.modes.alive(self._modes()):
             used = cells if mode.stateful else cells[-1:]
             try:
                 outcome = await self._histories[mode.interpreter].run(mode.engine, used)
             except SandboxError as error:
                 raise EngineError(f"the Python replica: {error}") from error
-            guesses += self._describe(name, mode, outcome, codes, cells[-1])
+            paths = self._servers[mode.interpreter].paths
+            guesses += tool.describe(mode, outcome, cells[-1], paths, drifted=drifted)
         return guesses
 
     def _modes(self) -> list[Mode]:
         modes: list[Mode] = []
         for number, server in enumerate(self._servers):
-            engines = [Engine.IPYTHON] if server.ipython else []
-            for engine in (*engines, Engine.PLAIN):
-                modes.append(Mode(number, engine, stateful=True))
-        modes += [Mode(number, Engine.PLAIN, stateful=False) for number in range(len(self._servers))]
-        return modes
-
-    def _describe(self, name: str, mode: Mode, outcome: Outcome, codes: tuple[str, ...], cell: Cell) -> list[_Guess]:
-        if outcome.late or outcome.clipped:
-            return []
-        surface = self._knowledge.of(name).surface
-        paths = [path for path in self._servers[mode.interpreter].paths if path]
-        drifted = any(codes[:end] in self._diverged.get(name, ()) for end in range(len(codes)))
-        detail = _detail(outcome, cell.code)
-        return [
-            _Guess(
-                mode,
-                style,
-                outcome.kind,
-                core,
-                surface.dress(style, core, paths),
-                ((mode, style), outcome.kind, drifted, detail),
-            )
-            for style, core in write_down(outcome, cell.code, cell.number).items()
-        ]
+            engines = (Engine.IPYTHON, Engine.PLAIN) if server.ipython else (Engine.PLAIN,)
+            modes += [Mode(number, engine, stateful=True) for engine in engines]
+        return modes + [Mode(number, Engine.PLAIN, stateful=False) for number in range(len(self._servers))]
 
     def learn(self, context: Context, observations: tuple[Observation, ...]) -> None:
-        """What the committed turn showed. Teaches nothing about conventions if nothing was predicted for it."""
-        ran: dict[str, list[str]] = {}
-        for call, observation in zip(context.calls, observations, strict=False):
-            code = python_code(call)
-            if code is None:
+        """What the committed turn showed. Teaches little if nothing was predicted for it."""
+        for turn, observation in zip(_turns(context), observations, strict=False):
+            if turn is None:
                 continue
-            earlier = code_history(context.history, call.name)
-            here = ran.setdefault(call.name, [])
-            codes = (*(before for before, _ in earlier), *here, code)
-            here.append(code)
-            self._learn(call, codes, observation.text)
-
-    def _learn(self, call: ToolCall, codes: tuple[str, ...], shown: str) -> None:
-        tool = self._knowledge.of(call.name)
-        number = shown_number(shown)
-        if number is not None:
-            tool.offsets.add(number - len(codes))
-        guesses = self._guesses.get(call.name, {}).get(codes, [])
-        if not guesses:
-            return
-        ranked = self._ranked(call.name, guesses)
-        modes: dict[Mode, bool] = {}
-        for guess in guesses:
-            if guess.text is None:
-                continue
-            right = guess.text == shown
-            modes[guess.mode] = modes.get(guess.mode, False) or right
-            tool.reliability.add(guess.path, right=right)
-        for guess in guesses:  # surfaces are learnt from what is near the truth
-            if guess.core.strip() or guess.kind is Kind.SILENT:
-                paths = self._servers[guess.mode.interpreter].paths
-                tool.surface.learn(guess.style, guess.core, paths, shown)
-        tool.modes.add(modes)
-        tool.tries += 1
-        tool.hits += any(modes.values())
-        if ranked:
-            tool.reliability.add_said(right=ranked[0][1] == shown)
-        if ranked and ranked[0][1] != shown:
-            self._diverged.setdefault(call.name, set()).add(codes)
+            tool = self._knowledge.of(turn.call.name)
+            number = shown_number(observation.text)
+            if number is not None:
+                tool.offsets.add(number - len(turn.codes))
+            guesses = self._guesses.get(turn.key)
+            # without a single guess the run was cut off: its state is not the tool's
+            if guesses is not None and not (guesses and tool.learn(guesses, observation.text)):
+                self._wrong.add(turn.key)
 
     async def close(self) -> None:
+        """End every process of the rollout."""
         for histories in self._histories:
             await histories.close()
 
 
-def _numbered(codes: Sequence[str], shown: Sequence[str], offset: int) -> tuple[Cell, ...]:
-    """Each code with the number of its cell: counted on from the last one that an output showed."""
-    for index in range(len(shown) - 1, -1, -1):
-        number = shown_number(shown[index])
-        if number is not None:
-            offset = number - index - 1
-            break
-    return tuple(Cell(code, max(1, index + 1 + offset)) for index, code in enumerate(codes))
-
-
-def _detail(outcome: Outcome, code: str) -> str:
-    """What makes outcomes of one kind more or less predictable: the error that is seen, or what the code uses."""
-    if outcome.kind is Kind.ERROR:
-        return f"{outcome.error}: {outcome.message[:60]}"
-    return volatile_names(code)
+def _turns(context: Context) -> list[_Turn | None]:
+    """The calls of a turn in order; None for those that are not Python."""
+    turns: list[_Turn | None] = []
+    ran: dict[str, list[str]] = {}
+    for call in context.calls:
+        code = python_code(call)
+        if code is None:
+            turns.append(None)
+            continue
+        earlier = code_history(context.history, call.name)
+        here = ran.setdefault(call.name, [before for before, _ in earlier])
+        here.append(code)
+        turns.append(_Turn(call, tuple(here), tuple(shown.text for _, shown in earlier)))
+    return turns
 
 
 @dataclass(frozen=True, slots=True)

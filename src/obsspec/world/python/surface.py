@@ -21,6 +21,9 @@ class Frame:
     after: str = ""
 
 
+BARE = Frame()
+
+
 @dataclass(frozen=True, slots=True)
 class Cut:
     """A text longer than `length` ends there, with `mark`."""
@@ -54,11 +57,11 @@ class Surface:
         cut = self._cuts.best(1.5)
         if cut is not None and len(text) > cut.length:
             text = text[: cut.length] + cut.mark
-        if not self._keeps_space.best():
-            text = text.strip()
         votes = self._frames.get(style)
         frame = votes.best(1.5) if votes is not None else None
-        return text if frame is None else frame.before + text + frame.after
+        if frame not in (None, BARE):
+            return frame.before + text.strip() + frame.after
+        return text if self._keeps_space.best() else text.strip()
 
     def learn(self, style: Style, text: str, paths: Sequence[str], shown: str) -> None:
         """`text` was right or wrong as a whole; its surface may teach something in either case."""
@@ -70,16 +73,23 @@ class Surface:
         if shown in (text, text.strip()) and text != text.strip():
             self._keeps_space.add(shown == text)
         self._learn_cut(text, shown)
+        if shown in (text, text.strip()):
+            self._frames.setdefault(style, _votes()).add(BARE)
+            return
         core = text.strip()
         if len(core) >= 3 and shown.count(core) == 1:
             before, _, after = shown.partition(core)
+            if max(len(before), len(after)) > MARK:
+                return
             self._frames.setdefault(style, _votes()).add(Frame(before, after))
 
     def _learn_cut(self, text: str, shown: str) -> None:
         common = next((at for at, (ours, theirs) in enumerate(zip(text, shown, strict=False)) if ours != theirs), 0)
         mark = shown[common:]
+        best = self._cuts.best()
+        if best is not None and len(text) > best.length and shown.strip() == text.strip():
+            self._cuts.drop(best)  # it would have been cut
         if LONG <= common < len(text) - 1 and mark and len(mark) <= MARK and len(shown) < len(text) + MARK:
-            best = self._cuts.best()
             if best is not None and shown == text[: best.length] + best.mark:
                 self._cuts.add(best)
             else:

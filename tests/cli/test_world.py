@@ -79,3 +79,16 @@ def test_what_is_wrong_is_one_line(data: Path, tmp_path: Path, arguments: tuple[
     with pytest.raises(ConfigError, match=said) as caught:
         run("eval", data, "--out", tmp_path / "out", *arguments)
     assert "\n" not in str(caught.value)
+
+
+def test_the_report_can_be_made_again_from_the_rows(data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run("eval", data, "--sources", "obsspec.worldeval.baselines:Repeat", "--out", out)
+    before = (out / "summary.json").read_text()
+    for name in ("summary.json", "picture.png"):
+        (out / name).unlink()
+    run("report", out)
+    assert (out / "summary.json").read_text() == before
+    assert (out / "picture.png").exists()
+    with pytest.raises(ConfigError, match=r"holds no rows\.parquet"):
+        run("report", tmp_path)

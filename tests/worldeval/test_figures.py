@@ -165,7 +165,7 @@ def test_the_first_error_of_a_source_is_told(tmp_path: Path) -> None:
     found = summary(tmp_path, rows)
     assert found["some"]["errors"] == {"bad": "KeyError: 1"}
     console = Console(width=120, record=True, quiet=True)
-    console.print(tables(found, 1))
+    console.print(tables(found))
 
 
 def test_rows_come_back_as_they_were_written(tmp_path: Path) -> None:
@@ -198,13 +198,14 @@ def test_a_place_that_can_not_be_written_is_named(tmp_path: Path) -> None:
 
 
 def test_tables_and_picture_of_every_shape(tmp_path: Path) -> None:
-    rows = [*four(), *(made(n, NO_OUTPUT, data="no cascade $x$", rank=-1) for n in range(2))]
+    rows = [*four(candidates=2), *(made(n, NO_OUTPUT, data="no cascade $x$", rank=-1) for n in range(2))]
     found = summary(tmp_path, rows)
     console = Console(width=120, record=True, file=(tmp_path / "text").open("w"))
-    console.print(tables(found, 2))
+    console.print(tables(found))
     console.file.close()
     text = (tmp_path / "text").read_text()
     assert "66.7 %" in text
+    assert "top-K" in text
     assert "no cascade $x$: 2 calls" in text
     draw(load(tmp_path / "rows.parquet"), found, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").read_bytes().startswith(b"\x89PNG")

@@ -13,6 +13,7 @@ from rich.markup import escape
 
 from obsspec.cli.console import check_json, progress_bar, wide_console, write_json
 from obsspec.rollout.store import json_text
+from obsspec.values import ConfigError
 from obsspec.worldeval.bench import Plan
 from obsspec.worldeval.data import Data, open_data
 from obsspec.worldeval.figures import load, summarize
@@ -23,6 +24,7 @@ from obsspec.worldeval.settings import EvalSettings
 from obsspec.worldeval.store import RowWriter, open_rows
 from obsspec.worldeval.table import tables
 
+ROWS = "rows.parquet"
 app = App(name="world", help="Evaluate world models on recorded trajectories.")
 
 
@@ -53,14 +55,27 @@ def evaluate_sources(
         except KeyboardInterrupt:
             console.print("[bold]interrupted[/]: figures are of the calls that were done")
             status = 130
-    summary = _report(settings, out, console)
+    summary = _report(out, settings.tool_seconds, console)
     write_json(json, json_text(summary))
     return status
 
 
+@app.command
+def report(
+    folder: Annotated[Path, Parameter(help="What `obsspec world eval` wrote to.")],
+    /,
+    *,
+    tool_seconds: Annotated[float | None, Parameter(help="As for `eval`.")] = None,
+) -> None:
+    """Compute the figures of an evaluation again, from its rows alone."""
+    if not (folder / ROWS).is_file():
+        raise ConfigError(f"{folder} holds no {ROWS}: give a folder that `obsspec world eval` wrote to")
+    _report(folder, tool_seconds, wide_console())
+
+
 async def _evaluate(settings: EvalSettings, data: list[Data], out: Path, console: Console) -> None:
     async with make_plan(settings, console) as plan:
-        with open_rows(out / "rows.parquet") as rows:
+        with open_rows(out / ROWS) as rows:
             await _run(data, plan, rows, console)
 
 
@@ -70,10 +85,11 @@ async def _run(data: list[Data], plan: Plan, rows: RowWriter, console: Console) 
         await evaluate(data, plan, rows, lambda: progress.advance(bar))
 
 
-def _report(settings: EvalSettings, out: Path, console: Console) -> dict[str, Any]:
-    summary = summarize(load(out / "rows.parquet"), settings.tool_seconds)
+def _report(out: Path, tool_seconds: float | None, console: Console) -> dict[str, Any]:
+    rows = load(out / ROWS)
+    summary = summarize(rows, tool_seconds)
     write_json(out / "summary.json", json_text(summary))
-    console.print(tables(summary, settings.breadth))
-    console.print(f"written to {escape(str(out))}: rows.parquet, summary.json, picture.png", highlight=False)
-    draw(load(out / "rows.parquet"), summary, out / "picture.png")
+    console.print(tables(summary))
+    console.print(f"written to {escape(str(out))}: {ROWS}, summary.json, picture.png", highlight=False)
+    draw(rows, summary, out / "picture.png")
     return summary

@@ -8,6 +8,7 @@ Intervals are 95 % percentile bootstrap over tasks: calls of one task are not in
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,7 @@ def _data(rows: Rows, tool_seconds: float | None) -> dict[str, Any]:
     calls = next(iter(next(iter(protocols.values())).split("source").values()))
     return {
         **_calls(calls),
+        "breadth": int(np.max(rows["candidates"], initial=0)),
         "weighed_by": weighed_by,
         "errors": _errors(rows),
         "protocols": {name: _protocol(part) for name, part in protocols.items()},
@@ -188,13 +190,20 @@ def _interval(tasks: Column, part: Column, whole: Column) -> tuple[float, float]
         return float("nan"), float("nan")
     parts = np.bincount(inverse, weights=part.astype(np.float64), minlength=count)
     wholes = np.bincount(inverse, weights=whole.astype(np.float64), minlength=count)
-    draws = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    draws = _draws(count)
     below = draws @ wholes
     ratios = (draws @ parts)[below > 0] / below[below > 0]
     if not len(ratios):
         return float("nan"), float("nan")
     low, high = np.percentile(ratios, (2.5, 97.5))
     return float(low), float(high)
+
+
+@lru_cache(maxsize=2)
+def _draws(count: int) -> NDArray[np.float64]:
+    """How often each of `count` tasks is drawn, for every resample."""
+    draws = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    return draws.astype(np.float64)
 
 
 def _numbers(column: Any) -> Column:

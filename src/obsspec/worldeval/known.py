@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 
 from rich.console import Console
 
 from obsspec.protocols import WorldModel
+from obsspec.rollout.collector import Environment
+from obsspec.sandbox.spec import SandboxSpec
+from obsspec.tasks.environment import TaskEnvironment
 from obsspec.values import ConfigError
 from obsspec.worldeval.lm import open_language_model
 from obsspec.worldeval.settings import EvalSettings, names
@@ -35,7 +38,11 @@ def source_names(settings: EvalSettings) -> list[str]:
 
 @asynccontextmanager
 async def _known(name: str) -> AsyncGenerator[Source, None]:
-    async with _OPENERS[name]() as build:
+    async with AsyncExitStack() as stack:
+        try:
+            build = await stack.enter_async_context(_OPENERS[name]())
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"--sources {name}: no module {error.name}; install it or leave the source out") from None
         yield Source(name, build)
 
 
@@ -52,6 +59,13 @@ async def _language_model(settings: EvalSettings, console: Console) -> AsyncGene
 
 
 # Each is imported when it is asked for: the others need not be able to start on this machine.
+
+
+@asynccontextmanager
+async def _rules() -> AsyncGenerator[Build, None]:
+    from obsspec.world.rules.model import Rules
+
+    yield Rules
 
 
 @asynccontextmanager
@@ -79,9 +93,30 @@ async def _python() -> AsyncGenerator[Build, None]:
         yield lambda: PythonReplicas(replicas.servers)
 
 
+@asynccontextmanager
+async def _shadow() -> AsyncGenerator[Build, None]:
+    from obsspec.world.shadow import ShadowWorldModel, open_rooms
+
+    async with open_rooms() as rooms:
+        yield lambda: ShadowWorldModel(rooms)
+
+
+@asynccontextmanager
+async def _replica() -> AsyncGenerator[Build, None]:
+    from obsspec.world.replica import Replicas
+
+    def spec_of(environment: Environment) -> SandboxSpec | None:
+        return environment.task.spec if isinstance(environment, TaskEnvironment) else None
+
+    yield lambda: Replicas(spec_of)
+
+
 _OPENERS: dict[str, Callable[[], AbstractAsyncContextManager[Build]]] = {
-    "tools": _tools,
+    "rules": _rules,
     "memory": _memory,
+    "tools": _tools,
+    "replica": _replica,
     "python": _python,
+    "shadow": _shadow,
 }
-CHEAP = tuple(_OPENERS)  # cheapest first; they need no engine and no sandbox of the task
+CHEAP = ("rules", "memory", "tools", "python", "shadow")  # they need no engine and no sandbox of the task

@@ -14,10 +14,10 @@ from obsspec.compare.table import label, percent
 COMMANDS = 15  # rows of the table of commands
 
 
-def tables(summary: dict[str, Any], breadth: int) -> Group:
+def tables(summary: dict[str, Any]) -> Group:
     parts: list[RenderableType] = []
     for name, data in summary.items():
-        parts += [_sources(name, data, breadth), *_notes(data), *_errors(data), ""]
+        parts += [_sources(name, data), *_notes(data), *_errors(data), ""]
         last = list(data["protocols"])[-1]
         protocol = data["protocols"][last]
         if protocol["said_by"]:
@@ -26,7 +26,8 @@ def tables(summary: dict[str, Any], breadth: int) -> Group:
     return Group(*parts)
 
 
-def _sources(name: str, data: dict[str, Any], breadth: int) -> Table:
+def _sources(name: str, data: dict[str, Any]) -> Table:
+    breadth = data["breadth"]
     table = Table(title=f"{label(name)}: {data['calls']} calls of {data['tasks']} tasks", title_justify="left")
     table.add_column("source", no_wrap=True)
     columns = ["speaks", "exact", "95 % CI", "non-empty", "precision", *(["top-K"] if breadth > 1 else [])]

@@ -1,0 +1,48 @@
+"""Content for files whose content is not known: as many bytes, lines and words as were seen, of letters that mean
+nothing.
+
+Two variants of one file differ in everything that is not known, so what a command prints of both tells whether it
+depended on that.
+"""
+
+from __future__ import annotations
+
+import random
+
+from obsspec.world.shadow.facts import Known
+
+MAX_BYTES = 200_000
+LETTERS = "qwzxjvk"
+WORD = 6
+NOTHING = frozenset(
+    {
+        "d41d8cd98f00b204e9800998ecf8427e",
+        "da39a3ee5e6b4b0d3255bfef95601890afd80709",
+        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+    }
+)
+
+
+def filler(known: Known, seed: str, variant: int) -> bytes:
+    """Deterministic in its arguments."""
+    if known.size == 0 or any(digest in NOTHING for _, digest in known.sums):
+        return b""
+    random_ = random.Random(f"{seed}/{variant}")
+    counts = dict(known.counts)
+    size = known.size
+    lines = counts.get("l", 1 + variant if size is None else max(1, size // 24))
+    words = counts.get("w", max(1, lines) * (1 + variant))
+    if size is None:
+        size = (lines + words) * WORD + random_.randrange(1, 9)
+    return _text(min(size, MAX_BYTES), lines, words, random_).encode()
+
+
+def _text(size: int, lines: int, words: int, random_: random.Random) -> str:
+    rows = max(1, lines)
+    shares = [words // rows + (row < words % rows) for row in range(rows)]
+    letters = max(words, size - lines - sum(max(0, share - 1) for share in shares))
+    lengths = iter([letters // max(1, words) + (word < letters % max(1, words)) for word in range(words)])
+    text = "\n".join(
+        " ".join("".join(random_.choices(LETTERS, k=next(lengths))) for _ in range(share)) for share in shares
+    )
+    return text + "\n" if lines else text

@@ -1,0 +1,248 @@
+"""The world model: runs the command where the files are as far as transcripts tell, and says what it printed there."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections import Counter, OrderedDict
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from hashlib import blake2b
+
+from obsspec.protocols import Emit
+from obsspec.speculation.classes import command_class
+from obsspec.values import Context, Observation, Prediction, SandboxError, ToolCall
+from obsspec.world.formats import FormatLearner
+from obsspec.world.shadow.facts import Exists, Fact, NoProgram, Ordered, StartsIn
+from obsspec.world.shadow.harness import Harness
+from obsspec.world.shadow.image import Image
+from obsspec.world.shadow.images import Images
+from obsspec.world.shadow.kinds import OutputKind, output_kind, shows_filler
+from obsspec.world.shadow.past import Command, Past, read_command, read_past, shell_text
+from obsspec.world.shadow.reading import read_facts
+from obsspec.world.shadow.rewrites import Rewrites
+from obsspec.world.shadow.rooms import PATH, Place, Printed, Rooms, Run
+from obsspec.world.shadow.trust import Signs, Trust
+
+SOURCE = "shadow"
+LEAST = 0.5
+TRIED = 512  # runs that wait for their outcome
+_PATHS = 2  # names of files that tell one place from another
+
+_models = itertools.count()
+
+
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """One run that waits for its outcome. `text`: after rewriting. `raw`: before."""
+
+    command: Command
+    raw: str
+    text: str
+    code: int
+    signs: Signs
+    place: Place
+    image: Image
+
+
+@dataclass(slots=True)
+class ShadowKnowledge:
+    """All that shadows have learnt; it belongs to one model."""
+
+    harness: Harness = field(default_factory=Harness)
+    images: Images = field(default_factory=Images)
+    rewrites: Rewrites = field(default_factory=Rewrites)
+    trust: Trust = field(default_factory=Trust)
+    formats: FormatLearner = field(default_factory=FormatLearner)
+    malformed: Counter[str] = field(default_factory=Counter[str])
+
+
+class ShadowWorldModel:
+    """Shared by all rollouts; the state of one is a function of its image and history. Say nothing of turns with
+    several calls.
+
+    `least`: what is less sure is not said. Trouble in the sandbox makes it silent and is counted in `statistics`.
+    Cancelling `predict` kills what it runs. Not for several threads.
+    """
+
+    def __init__(self, rooms: Rooms, *, least: float = LEAST) -> None:
+        self._rooms = rooms
+        self._least = least
+        self._known = ShadowKnowledge()
+        self._tried: OrderedDict[bytes, Tried] = OrderedDict()
+        self._counts: Counter[str] = Counter()
+        self._name = f"model {next(_models)}"
+        self._doubts: list[tuple[Tried, str]] = []
+
+    def statistics(self) -> Mapping[str, int]:
+        """How often it ran, said something, was right when it did, and could not run and why."""
+        return dict(self._counts)
+
+    async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
+        """At most one candidate, from `shadow/` and the kind of output."""
+        del breadth
+        text = shell_text(context.calls[0]) if len(context.calls) == 1 else None
+        if text is None or "\0" in text:
+            return
+        try:
+            tried = await self._try(context, text)
+        except SandboxError:
+            self._counts["trouble"] += 1
+            return
+        if tried is None:
+            return
+        self._keep(_key(context), tried)
+        confidence = self._known.trust.mean(tried.signs)
+        if confidence >= self._least and not shows_filler(tried.text):
+            shown = self._render(context, tried)
+            if shown is not None:
+                self._counts["said"] += 1
+                emit(Prediction((Observation(shown),), f"{SOURCE}/{tried.signs.kind}", confidence))
+        try:
+            await self._settle_doubts()
+            await self._rooms.prepare()
+        except SandboxError:
+            self._counts["trouble"] += 1
+
+    async def _try(self, context: Context, text: str) -> Tried | None:
+        known = self._known
+        image, link, name = known.images.know(context.image or context.task_id, text)
+        past = read_past(context, known.harness, image.starts_in)
+        command = read_command(text, known.harness, image.starts_in)
+        if past is None or command.arguments is None or not command.script.strip():
+            return None
+        if command.effects.volatile:
+            self._counts["volatile"] += 1
+            return None
+        place = Place(f"{self._name} {name}", 0, tuple(_run(each, image) for each in past.changes))
+        printed = await self._print(image, place, command)
+        self._counts["ran"] += 1
+        if not printed.usable:
+            self._counts["unusable"] += 1
+            return None
+        raw = printed.text
+        shown = known.rewrites.apply(raw, command.script, command.shell)
+        kind = output_kind(shown)
+        steady = kind is OutputKind.SYNTAX
+        if not steady and not shows_filler(raw):
+            other = await self._print(image, Place(place.knowledge, 1, place.changes), command)
+            steady = other.text == raw
+        family = command_class((ToolCall("bash", {"command": command.script}),))
+        named = " ".join(sorted(command.effects.reads or ())[:_PATHS])
+        signs = Signs(kind, steady, link, bool(past.changes), family, named)
+        return Tried(command, raw, shown, printed.exit_code, signs, place, image)
+
+    async def _print(self, image: Image, place: Place, command: Command) -> Printed:
+        run = _run(command, image)
+        if command.effects.writes is None and "\n" not in command.script:
+            # a line that the shell cannot even parse changes nothing: that is cheaper to find out than to make a copy
+            checked = replace(run, arguments=(run.arguments[0], "-n", *run.arguments[1:]))
+            printed = await self._rooms.run(image, place, checked, changes=False)
+            if printed.exit_code and output_kind(printed.text) is OutputKind.SYNTAX:
+                return printed
+        return await self._rooms.run(image, place, run, changes=command.effects.writes != frozenset())
+
+    def _render(self, context: Context, tried: Tried) -> str | None:
+        format_ = self._known.formats.choose(context.calls[0], context.history)
+        return None if format_ is None else format_.render(tried.text, "", tried.code)
+
+    def learn(self, context: Context, observations: tuple[Observation, ...]) -> None:
+        """Compares, and takes in what the output says of the image."""
+        text = shell_text(context.calls[0]) if len(context.calls) == 1 else None
+        if text is None or not observations:
+            return
+        known = self._known
+        known.formats.learn(context.calls[0], observations[0].text)
+        format_ = known.formats.choose(context.calls[0], context.history)
+        body = None if format_ is None else format_.read(observations[0].text)
+        if body is None or body.cut:
+            return
+        truth = body.text
+        tried = self._tried.pop(_key(context), None)
+        if tried is not None:
+            shown = self._render(context, tried)
+            right = shown == observations[0].text
+            self._counts["right"] += right
+            known.trust.record(tried.signs, right)
+            known.rewrites.learn(tried.raw, tried.command.script, tried.command.shell, truth)
+            self._doubt(tried, truth, right)
+        self._learn_facts(context, text, truth)
+
+    def _learn_facts(self, context: Context, text: str, truth: str) -> None:
+        known = self._known
+        image_id = context.image or context.task_id
+        image, _, _ = known.images.know(image_id, text)
+        past = read_past(context, known.harness, image.starts_in)
+        command = read_command(text, known.harness, image.starts_in)
+        if past is None or command.arguments is None:
+            return
+        facts = read_facts(command.script, truth, image.starts_in)
+        if past.changes:
+            facts = [fact for fact in facts if _of_the_start(fact, past)]
+            known.images.add(image_id, facts)
+        else:
+            known.images.learn(image_id, command.script, truth, facts)
+
+    def _keep(self, key: bytes, tried: Tried) -> None:
+        self._tried[key] = tried
+        if len(self._tried) > TRIED:
+            self._tried.popitem(last=False)
+
+    def _doubt(self, tried: Tried, truth: str, right: bool) -> None:
+        """Other ways of launching are tried on what is not explained, or as long as there is little evidence."""
+        harness = self._known.harness
+        if (not right or harness.doubtful) and not tried.signs.changed and len(self._doubts) < 4:
+            self._doubts.append((tried, truth))
+
+    async def _settle_doubts(self) -> None:
+        while self._doubts:
+            tried, truth = self._doubts.pop()
+            harness, text = self._known.harness, tried.command.text
+            best = harness.best(text)
+            if best.arguments(text) != tried.command.arguments:
+                continue
+            others = harness.others(text)
+            commands = [Command(text, launch.arguments(text), tried.command.effects) for launch in others]
+            ran = [command for command in commands if command.arguments is not None]
+            printed = await self._rooms.probe(tried.image, tried.place, [_run(each, tried.image) for each in ran])
+            explained = {
+                command.arguments: self._known.rewrites.apply(one.text, command.script, command.shell) == truth
+                for command, one in zip(ran, printed, strict=True)
+            }
+            right = {launch: explained.get(launch.arguments(text), False) for launch in others}
+            harness.record(text, {best: tried.text == truth, **right})
+
+
+def _run(command: Command, image: Image) -> Run:
+    arguments = command.arguments or ()
+    hidden = sorted(name for name in image.absent_programs if name in command.script and _is_here(name))
+    return Run(arguments, image.starts_in, tuple(hidden))
+
+
+@lru_cache(maxsize=4096)
+def _is_here(program: str) -> bool:
+    return shutil.which(program, path=PATH) is not None
+
+
+def _of_the_start(fact: Fact, past: Past) -> bool:
+    """Whether it also holds before the changes. What is not there may have been removed, so paths decide."""
+    match fact:
+        case NoProgram() | StartsIn():
+            return past.touched is not None
+        case Ordered():
+            return all(map(past.spared, fact.paths))
+        case Exists():
+            return past.spared(fact.path)
+        case _:
+            return past.spared(fact.path)
+
+
+def _key(context: Context) -> bytes:
+    digest = blake2b(digest_size=16)
+    parts = [context.image or context.task_id]
+    parts += [repr(sorted(call.arguments.items())) for each in context.history for call in each.calls]
+    parts += [repr(sorted(call.arguments.items())) for call in context.calls]
+    for part in parts:
+        digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
+    return digest.digest()

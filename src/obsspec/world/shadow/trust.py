@@ -1,0 +1,66 @@
+"""How often a shadow run is right, by what can be seen of it: Beta posteriors from coarse to fine, each the prior of
+the next.
+
+    p0 = 1/2,  p(i+1) = (right + w p(i)) / (seen + w)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from obsspec.world.shadow.images import Link
+from obsspec.world.shadow.kinds import OutputKind
+
+WEIGHT = 4.0
+MEMORY = 120.0  # outcomes that a posterior is worth at most
+ENTRIES = 8192
+
+
+@dataclass(frozen=True, slots=True)
+class Signs:
+    """What can be seen of one run before its outcome is known.
+
+    `steady`: both variants of what is not known print the same. `changed`: commands before may have changed files.
+    `family`: programs of the command. `place`: the files it names.
+    """
+
+    kind: OutputKind
+    steady: bool
+    link: Link
+    changed: bool
+    family: str
+    place: str
+
+    def cells(self) -> tuple[tuple[object, ...], ...]:
+        base = (self.kind, self.steady)
+        return (
+            ("kind", *base),
+            ("link", *base, self.link, self.changed),
+            ("family", *base, self.family),
+            ("place", *base, self.family, self.link, self.place),
+        )
+
+
+class Trust:
+    """Pure state, shared by all rollouts."""
+
+    def __init__(self) -> None:
+        self._cells: dict[tuple[object, ...], list[float]] = {}
+
+    def mean(self, signs: Signs) -> float:
+        p = 0.5
+        for cell in signs.cells():
+            right, seen = self._cells.get(cell, (0.0, 0.0))
+            p = (right + WEIGHT * p) / (seen + WEIGHT)
+        return p
+
+    def record(self, signs: Signs, right: bool) -> None:
+        for cell in signs.cells():
+            found = self._cells.get(cell)
+            if found is None:
+                if len(self._cells) >= ENTRIES:
+                    del self._cells[next(iter(self._cells))]
+                found = self._cells[cell] = [0.0, 0.0]
+            fade = min(1.0, (MEMORY - 1) / found[1]) if found[1] else 1.0
+            found[0] = found[0] * fade + right
+            found[1] = found[1] * fade + 1

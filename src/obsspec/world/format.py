@@ -12,8 +12,8 @@ from typing import Protocol
 
 from obsspec.sandbox import canonical
 
-_EXIT_LINE = re.compile(r"(?:\A|(?<=\n))\(exit_code=(-?\d+)\)\Z")
-_NOTICE = re.compile(r"\n\((?:output cut at \d+ characters|timed out after [\d.]+ s|shell state changes lost)\)\Z")
+_EXIT_LINE = re.compile(r"\(exit_code=(-?\d+)\)\Z")
+_NOTICE = re.compile(r"\((?:output cut at \d+ characters|timed out after [\d.]+ s|shell state changes lost)\)\Z")
 _RETURN_CODE = re.compile(r"\A<returncode>(-?\d+)</returncode>\n<output>\n?(.*)</output>\s*\Z", re.DOTALL)
 
 
@@ -32,14 +32,20 @@ class Body:
 
 
 class ObservationFormat(Protocol):
-    """Pure: equal arguments give equal results. `stateful`: whether a shell behind it keeps its directory and variables
-    from one call to the next, None where the format does not tell."""
+    """Pure: equal arguments give equal results.
+
+    `stateful`: whether a shell behind it keeps its directory and variables from one call to the next, None where the
+    format does not tell. `merges`: both streams are one, in the order of time, or it is not known which comes first.
+    """
 
     @property
     def name(self) -> str: ...
 
     @property
     def stateful(self) -> bool | None: ...
+
+    @property
+    def merges(self) -> bool: ...
 
     def render(self, stdout: str, stderr: str, exit_code: int) -> str:
         """The text that the policy sees."""
@@ -56,18 +62,20 @@ class ExitLine:
 
     name: str = "exit-line"
     stateful: bool | None = True
+    merges: bool = False
 
     def render(self, stdout: str, stderr: str, exit_code: int) -> str:
         out, err = (stream.encode("utf-8", "surrogateescape") for stream in (stdout, stderr))
         return canonical.observe(out, err, exit_code=exit_code).text
 
     def read(self, text: str) -> Body | None:
-        found = _EXIT_LINE.search(text)
+        output, _, last = text.rpartition("\n")
+        found = _EXIT_LINE.match(last)
         if found is None:
             return None
-        output, cut = text[: max(0, found.start() - 1)], False
-        while notice := _NOTICE.search(output):
-            output, cut = output[: notice.start()], True
+        cut = False
+        while _NOTICE.match(output[output.rfind("\n") + 1 :]):
+            output, cut = output[: max(0, output.rfind("\n"))], True
         return Body("" if output == canonical.EMPTY else output, int(found[1]), trimmed=True, cut=cut)
 
 
@@ -78,6 +86,7 @@ class ReturnCode:
     trimmed: bool = False
     name: str = "return-code"
     stateful: bool | None = False
+    merges: bool = True
 
     def render(self, stdout: str, stderr: str, exit_code: int) -> str:
         output = stdout + stderr
@@ -86,7 +95,7 @@ class ReturnCode:
         return f"<returncode>{exit_code}</returncode>\n<output>\n{output}</output>"
 
     def read(self, text: str) -> Body | None:
-        found = _RETURN_CODE.match(text)
+        found = _RETURN_CODE.match(text) if text.startswith("<returncode>") else None
         if found is None:
             return None
         return Body(found[2], int(found[1]), trimmed=self.trimmed)
@@ -100,6 +109,7 @@ class Plain:
     empty: str = ""
     name: str = "plain"
     stateful: bool | None = None
+    merges: bool = True
 
     def render(self, stdout: str, stderr: str, exit_code: int) -> str:
         del exit_code

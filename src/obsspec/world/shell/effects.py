@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -68,9 +69,14 @@ def shell_effects(script: str, cwd: str | None) -> Effects:
         walk.sequence(tree)
     except RecursionError:
         return UNKNOWN
-    reads = None if walk.reads is None else frozenset(walk.reads)
-    writes = None if walk.writes is None else frozenset(walk.writes)
-    return Effects(reads, writes, walk.volatile, walk.changes_shell, walk.reads_shell)
+    return walk.effects()
+
+
+def command_effects(command: Command, cwd: str | None, variables: Mapping[str, str | None]) -> Effects:
+    """The effects of one command of a script, where the shell has these variables."""
+    walk = _Walk(cwd, variables=dict(variables))
+    walk.command(command)
+    return walk.effects()
 
 
 @dataclass(slots=True)
@@ -85,6 +91,11 @@ class _Walk:
     reads_shell: bool = False
     variables: dict[str, str | None] = field(default_factory=dict[str, "str | None"])
     inner: int = 0  # in how many subshells this is
+
+    def effects(self) -> Effects:
+        reads = None if self.reads is None else frozenset(self.reads)
+        writes = None if self.writes is None else frozenset(self.writes)
+        return Effects(reads, writes, self.volatile, self.changes_shell, self.reads_shell)
 
     def variable(self, name: str) -> str | None:
         return self.variables.get(name)

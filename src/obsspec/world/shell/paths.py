@@ -1,7 +1,8 @@
-"""Paths as keys: normalised, absolute, or under a directory whose name is not known.
+"""Paths as keys: normalised and absolute, or under a directory whose name is not known.
 
 `START` stands for the directory that a shell started in, where nothing has told its name: the same one for the whole
-rollout. `?/a/b` is then a path as good as `/home/x/a/b`, only that it may be the same file as an absolute one.
+rollout. `?/a/b` is then a path as good as `/home/x/a/b`, only that it may name the same file as an absolute one. Other
+unnamed directories are `?1`, `?2` and so on.
 """
 
 from __future__ import annotations
@@ -12,17 +13,31 @@ START = "?"
 
 
 def resolve(path: str, cwd: str | None) -> str | None:
-    """The key of `path` seen from `cwd`. None if that is not known, or would lead above `START`."""
+    """The key of `path` seen from `cwd`. None if that is not known, or would lead above an unnamed directory."""
     if path.startswith("/"):
         return "/" + posixpath.normpath(path).lstrip("/")
     if cwd is None:
         return None
-    if cwd.startswith("/"):
-        return "/" + posixpath.normpath(f"{cwd}/{path}").lstrip("/")
-    inside = posixpath.normpath(f"{cwd[2:]}/{path}".lstrip("/"))
+    root, _, rest = cwd.partition("/")
+    inside = posixpath.normpath(f"{rest}/{path}" if rest else path)
+    if not root:
+        return "/" + posixpath.normpath(f"/{inside}").lstrip("/")
     if inside == ".." or inside.startswith("../"):
         return None
-    return START if inside == "." else f"{START}/{inside}"
+    return root if inside == "." else f"{root}/{inside}"
+
+
+def root_of(path: str) -> str:
+    """ "" of an absolute path, else the unnamed directory that it starts from."""
+    return path.partition("/")[0]
+
+
+def parent(path: str) -> str | None:
+    """The directory that holds `path`. None above an unnamed directory, and of "/"."""
+    head, slash, name = path.rpartition("/")
+    if not slash or not name:
+        return None
+    return head or "/"
 
 
 def within(path: str, directory: str) -> bool:
@@ -30,12 +45,24 @@ def within(path: str, directory: str) -> bool:
     return path == directory or (directory == "/" and path.startswith("/")) or path.startswith(directory + "/")
 
 
-def may_be_same(first: str, second: str) -> bool:
-    """Whether a known and a `START` path may name one file."""
-    if first.startswith("/") == second.startswith("/"):
-        return first == second
-    known, unknown = (first, second) if first.startswith("/") else (second, first)
-    return known.endswith(unknown[1:]) if len(unknown) > 1 else True
+def touching(first: str, second: str) -> bool:
+    """Whether one may be the other, or be in it. Paths from different roots may be the same where their ends fit."""
+    if within(first, second) or within(second, first):
+        return True
+    if root_of(first) == root_of(second):
+        return False
+    if root_of(first):
+        first, second = second, first  # now only `second` surely has an unnamed root
+    own = [part for part in first.split("/")[1:] if part]
+    tail = second.split("/")[1:]
+    if not own or not tail:
+        return True
+    return any(_fits(own[start:], tail) for start in range(len(own)))
+
+
+def _fits(one: list[str], other: list[str]) -> bool:
+    shared = min(len(one), len(other))
+    return one[:shared] == other[:shared]
 
 
 def overlap(first: frozenset[str] | None, second: frozenset[str] | None) -> bool:
@@ -47,23 +74,4 @@ def overlap(first: frozenset[str] | None, second: frozenset[str] | None) -> bool
         return second is None or bool(second)
     if second is None:
         return bool(first)
-    return any(_touch(a, b) for a in first for b in second)
-
-
-def _touch(first: str, second: str) -> bool:
-    if within(first, second) or within(second, first):
-        return True
-    if first.startswith("/") == second.startswith("/"):
-        return False
-    known, unknown = (first, second) if first.startswith("/") else (second, first)
-    tail = unknown[1:] + "/"  # "/a/b/" of "?/a/b"; the known path may lie above, at or below it
-    return tail == "/" or f"{known}/".find(tail) >= 0 or _ends_into(known + "/", tail)
-
-
-def _ends_into(known: str, tail: str) -> bool:
-    """Whether `known` may be a directory that holds what `tail` names: it may be an ancestor of `START` itself, too."""
-    parts = [part for part in tail.split("/") if part]
-    own = [part for part in known.split("/") if part]
-    if not own:
-        return True
-    return any(own[-n:] == parts[:n] for n in range(1, min(len(own), len(parts)) + 1))
+    return any(touching(a, b) for a in first for b in second)

@@ -1,0 +1,169 @@
+"""The state of a machine after a history: as the evaluation of each call says and its observation confirms."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from obsspec.values import Exchange, ToolCall
+from obsspec.world.effects import ToolKind, kind_of, script_of
+from obsspec.world.format import ObservationFormat
+from obsspec.world.rules.evaluate import Evaluation
+from obsspec.world.rules.habits import Habits
+from obsspec.world.rules.program import UndeterminedError
+from obsspec.world.rules.reading import shown, take_in
+from obsspec.world.rules.state import State
+from obsspec.world.rules.streams import Doubt, Outcome
+from obsspec.world.shell.parse import Unparsed, parse
+from obsspec.world.shell.paths import START
+from obsspec.world.shell.tree import Sequence
+
+MAX_STATES = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a call will show: the text, what it rests on, and the programs that were evaluated."""
+
+    text: str
+    doubt: Doubt
+    programs: tuple[str, ...]
+    empty: bool
+
+
+@dataclass(slots=True)
+class Moment:
+    """The state after some history, and what was worked out from there."""
+
+    state: State
+    initial: str = START  # where the shell was at the start
+    moved_to: str | None = None  # a directory that the last call went to
+    answers: dict[object, Answer | None] = field(default_factory=dict[object, "Answer | None"])
+    refuted: frozenset[str] = frozenset()  # commands that did not do what was taken for granted
+    next: dict[object, Moment] = field(default_factory=dict[object, "Moment"])
+
+
+def begin(habits: Habits, image: str) -> Moment:
+    """The moment before the first call."""
+    state = State()
+    known = habits.start(image)
+    if known is not None:
+        state.cwd = known
+        state.place = Doubt.NONE if image in habits.starts else Doubt.PLACE
+    return Moment(state, state.cwd)
+
+
+def answer(moment: Moment, call: ToolCall, format_: ObservationFormat, habits: Habits, image: str) -> Answer | None:
+    """What `call` will show; None if that is not determined."""
+    script = _script(call)
+    if script is None:
+        return None
+    outcome, evaluation = _evaluated(script, call, moment.state.copy(), format_, habits, image)
+    text = _rendered(outcome, format_)
+    if text is None or call.command in moment.refuted:
+        return None
+    used = (*evaluation.used, '"') if '"' in call.command else tuple(evaluation.used)  # harnesses may lose quotes
+    return Answer(text, outcome.doubt, used, not outcome.pieces)
+
+
+def advance(
+    moment: Moment, exchange: Exchange, formats: list[ObservationFormat | None], habits: Habits, image: str
+) -> Moment:
+    """The moment after `exchange`."""
+    state, moved, refuted = moment.state.copy(), None, moment.refuted
+    for call, observation, format_ in zip(exchange.calls, exchange.observations, formats, strict=False):
+        if kind_of(call) is not ToolKind.SHELL:
+            continue  # what other tools do to the files is not known, and rarely anything
+        before = state.cwd
+        if not _step(state, call, observation.text, format_, habits, image):
+            refuted |= {call.command}
+        moved = _after_call(state, moment, before, format_, habits)
+    return Moment(state, moment.initial, moved, refuted=refuted)
+
+
+def _after_call(
+    state: State, moment: Moment, before: str, format_: ObservationFormat | None, habits: Habits
+) -> str | None:
+    """A shell that lives for one call only starts again where it started; if that is not known, it may be anywhere."""
+    stateful = format_.stateful if format_ is not None else None
+    stateful = habits.stateful() if stateful is None else stateful
+    moved = state.cwd if state.cwd != before else None
+    if stateful is False:
+        state.cwd, state.variables, state.strict, state.shadowed = moment.initial, {}, False, frozenset()
+    elif stateful is None:
+        if moved is not None:
+            state.lose_directory()
+        state.variables = {}
+    return moved
+
+
+def _step(
+    state: State, call: ToolCall, text: str, format_: ObservationFormat | None, habits: Habits, image: str
+) -> bool:
+    """Takes one call into the state. False if it had been determined, and something else came."""
+    script, body = _script(call), format_.read(text) if format_ is not None else None
+    if script is None or format_ is None or body is None:
+        if script is None and "syntax error" in text:
+            return True
+        state.tree.forget_all()
+        state.lose_shell()
+        return True
+    trial = state.copy()
+    outcome, _ = _evaluated(script, call, trial, format_, habits, image)
+    expected = _rendered(outcome, format_)
+    if expected == text:
+        state.adopt(trial)
+        return True
+    careful = Evaluation(state, habits, image, trusting=False, trims=body.trimmed, one_line=_one_line(call))
+    try:
+        outcome = careful.run(script, succeeded=body.exit_code == 0)
+    except (UndeterminedError, RecursionError):
+        outcome = Outcome(code=None)
+    if outcome.known:  # what was sure turned out wrong: so may be what it rests on
+        state.tree.forget_all()
+    found = shown(outcome, body)
+    if found is not None:
+        hole, part = found
+        names = take_in(state, hole, part, body, final=_ends(outcome))
+        if names:
+            habits.learn_listing([name for name in names if name not in (".", "..")])
+    return expected is None
+
+
+def _ends(outcome: Outcome) -> bool:
+    """Whether nothing known comes after the unknown part."""
+    return not (outcome.pieces and isinstance(outcome.pieces[-1].what, str))
+
+
+def _evaluated(
+    script: Sequence, call: ToolCall, state: State, format_: ObservationFormat, habits: Habits, image: str
+) -> tuple[Outcome, Evaluation]:
+    trims = format_.render("x\n", "", 0) == format_.render("x", "", 0)
+    evaluation = Evaluation(state, habits, image, trims=trims, one_line=_one_line(call))
+    try:
+        return evaluation.run(script), evaluation
+    except (UndeterminedError, RecursionError):
+        state.tree.forget_all()
+        state.lose_shell()
+        return Outcome(code=None), evaluation
+
+
+def _rendered(outcome: Outcome, format_: ObservationFormat) -> str | None:
+    if not outcome.known:
+        return None
+    if outcome.code is None and format_.render("", "", 0) != format_.render("", "", 1):
+        return None
+    code = outcome.code if outcome.code is not None else 0
+    out, error = outcome.text(error=False) or "", outcome.text(error=True) or ""
+    if out and error and format_.merges:
+        return None  # which comes first depends on how programs buffer
+    return format_.render(out, error, code)
+
+
+def _script(call: ToolCall) -> Sequence | None:
+    text = script_of(call) if kind_of(call) is ToolKind.SHELL else None
+    tree = parse(text) if text is not None else None
+    return None if tree is None or isinstance(tree, Unparsed) else tree
+
+
+def _one_line(call: ToolCall) -> bool:
+    return "\n" not in (script_of(call) or "").strip()

@@ -15,23 +15,32 @@ from typing import Any
 
 from obsspec.values import ToolCall
 from obsspec.world.effects import ToolKind, kind_of, script_of
+from obsspec.world.memory.digests import digest
 from obsspec.world.shell.names import names
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Reading:
-    """`name` is the tool's. `shape` has a hole where `words` stood; `words` are the arguments, each once, in order."""
+    """`name` is the tool's. `words` are the arguments, each once, in order; `shape` names the text without them.
+
+    `call` and `exact` name the tool with the normal and with the exact text. Compared by identity: `read` gives the
+    same object for the same call as long as it remembers it.
+    """
 
     kind: ToolKind
     name: str
     text: str
     normal: str
     group: str  # the class of the call: tool and command words
-    shape: str
+    shape: bytes
     words: tuple[str, ...]
+    call: bytes
+    exact: bytes
 
 
 HOLE = "\x01"
+EXACT = 4  # bytes: only tells spellings of one call apart
+_MAX_KINDS = 1024
 _SQL_WORDS = names(
     "select from where group by order having limit offset join inner left right outer full cross on using as and or not"
     " in is null like between exists distinct count sum avg min max union all intersect except case when then else end"
@@ -52,10 +61,27 @@ _MAX_CHARACTERS = 2_000  # longer calls are hardly ever alike but for their argu
 
 
 def read(call: ToolCall) -> Reading:
-    script = script_of(call)
-    if script is None:
+    kind, argument = _kind(call)
+    text = call.arguments.get(argument)
+    if not isinstance(text, str):
         return read_text(ToolKind.OTHER, call.name, _json(call.arguments))
-    return read_text(kind_of(call), call.name, script)
+    return read_text(kind, call.name, text)
+
+
+_kinds: dict[tuple[str, tuple[str, ...]], tuple[ToolKind, str]] = {}
+
+
+def _kind(call: ToolCall) -> tuple[ToolKind, str]:
+    """What sort of tool it is, and which argument holds the script; both depend on names only."""
+    names_of_call = (call.name, tuple(call.arguments))
+    known = _kinds.get(names_of_call)
+    if known is None:
+        script = script_of(call)
+        argument = next((name for name, value in call.arguments.items() if script is not None and value is script), "")
+        known = kind_of(call), argument
+        if len(_kinds) < _MAX_KINDS:
+            _kinds[names_of_call] = known
+    return known
 
 
 @lru_cache(maxsize=8192)
@@ -66,7 +92,9 @@ def read_text(kind: ToolKind, name: str, text: str) -> Reading:
     heads = _HEADS[kind](pieces, normal)
     shape, words = _holes(pieces, frozenset(heads), kind) if len(normal) <= _MAX_CHARACTERS else (normal, ())
     group = " ".join((name, *heads[:6]))
-    return Reading(kind, name, text, normal, group, f"{name}\x02{shape}", words)
+    return Reading(
+        kind, name, text, normal, group, digest(name, shape), words, digest(name, normal), digest(name, text)[:EXACT]
+    )
 
 
 def _holes(pieces: list[str], keep: frozenset[str], kind: ToolKind) -> tuple[str, tuple[str, ...]]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Generator, Iterable, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 from obsspec.values import ConfigError
@@ -36,12 +37,12 @@ ON CONFLICT DO UPDATE SET count = count + excluded.count, last = max(last, exclu
 """
 _PUT = "INSERT INTO texts VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET last = max(last, excluded.last)"
 
-Cell = list[float]  # [count, time it was last useful in microseconds]
-Changes = Mapping[bytes, Mapping[bytes, Cell]]  # key -> field -> [amount to add, time]
+Cell = tuple[float, float]  # count, time it was last useful in microseconds
+Changes = Mapping[bytes, Mapping[bytes, Cell]]  # key -> field -> (amount to add, time)
 
 
 class Database:
-    """One connection to read, one to write; each belongs to whoever holds the store's lock for it.
+    """One connection to read, one to write. Only one thread at a time may use each.
 
     Opening raises `ConfigError` for a file that is not such a database, or can not be used. The file is crash safe:
     a process killed at any moment loses at most what it had not yet written.
@@ -53,16 +54,28 @@ class Database:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._writer = self._connect()
+        except (sqlite3.Error, OSError) as error:
+            raise ConfigError(f"can not use the memory file {path}: {error}; choose another file") from error
+        try:
             self._claim()
             self._reader = self._connect()
-        except (sqlite3.Error, OSError) as error:
+        except (sqlite3.Error, ConfigError) as error:
+            self._writer.close()
+            if isinstance(error, ConfigError):
+                raise
             raise ConfigError(f"can not use the memory file {path}: {error}; choose another file") from error
 
     def load(self, key: bytes) -> dict[bytes, Cell]:
         rows = self._reader.execute(
             "SELECT field, count, last FROM cells WHERE key = ? ORDER BY last DESC LIMIT ?", (key, PAGE_CELLS)
         )
-        return {field: [count, last] for field, count, last in rows}
+        return {field: (count, last) for field, count, last in rows}
+
+    def known(self, keys: Collection[bytes]) -> set[bytes]:
+        """Those of the keys that have cells."""
+        marks = ", ".join("?" * len(keys))
+        rows = self._reader.execute(f"SELECT DISTINCT key FROM cells WHERE key IN ({marks})", tuple(keys))
+        return {row[0] for row in rows}
 
     def text(self, name: bytes) -> str | None:
         row = self._reader.execute("SELECT packed, body FROM texts WHERE digest = ?", (name,)).fetchone()
@@ -72,22 +85,20 @@ class Database:
         return (zlib.decompress(body) if packed else bytes(body)).decode("utf-8", "surrogatepass")
 
     def version(self) -> int:
-        """Differs from the last answer when anybody has written since."""
-        return int(self._reader.execute("PRAGMA data_version").fetchone()[0])
+        """Differs from the last answer when another connection has written since; ours do not count."""
+        return self._pragma("data_version")
 
     def stage(self, changes: Changes, texts: Mapping[bytes, tuple[str, int]]) -> None:
         """Write, but do not commit. Raises `sqlite3.Error`; then nothing is written."""
-        try:
+        with self._whole():
             self._writer.execute("BEGIN IMMEDIATE")
             self._writer.executemany(_PUT, (_packed(name, *text) for name, text in texts.items()))
             self._writer.executemany(_ADD, _rows(changes))
-        except sqlite3.Error:
-            if self._writer.in_transaction:
-                self._writer.execute("ROLLBACK")
-            raise
 
     def commit(self) -> None:
-        self._writer.execute("COMMIT")
+        """Raises `sqlite3.Error`; then nothing is written."""
+        with self._whole():
+            self._writer.execute("COMMIT")
 
     def tidy(self) -> None:
         """Evict what was least recently useful until the file's content is within its bound; shorten the log."""
@@ -98,6 +109,16 @@ class Database:
     def close(self) -> None:
         self._reader.close()
         self._writer.close()
+
+    @contextmanager
+    def _whole(self) -> Generator[None]:
+        """All of a transaction or nothing."""
+        try:
+            yield
+        except sqlite3.Error:
+            if self._writer.in_transaction:
+                self._writer.execute("ROLLBACK")
+            raise
 
     def _connect(self) -> sqlite3.Connection:
         link = sqlite3.connect(self.path, timeout=_BUSY_MS / 1000, isolation_level=None, check_same_thread=False)
@@ -135,10 +156,11 @@ class Database:
         ).fetchone()
         if row is None:
             return False
-        self._writer.execute("BEGIN IMMEDIATE")
-        self._writer.execute("DELETE FROM cells WHERE last <= ?", row)
-        self._writer.execute("DELETE FROM texts WHERE last <= ?", row)
-        self._writer.execute("COMMIT")
+        with self._whole():
+            self._writer.execute("BEGIN IMMEDIATE")
+            self._writer.execute("DELETE FROM cells WHERE last <= ?", row)
+            self._writer.execute("DELETE FROM texts WHERE last <= ?", row)
+            self._writer.execute("COMMIT")
         return True
 
     def _pragma(self, name: str) -> int:

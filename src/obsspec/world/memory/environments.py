@@ -12,8 +12,9 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 
-from obsspec.world.memory.digests import SIZE, digest
+from obsspec.world.memory.digests import SIZE, digest, key
 from obsspec.world.memory.page import Page
 from obsspec.world.memory.store import Store
 
@@ -57,13 +58,24 @@ class Environments:
         self._store = store
         self._space = space
         self._merges = 0
+        self._homes: dict[bytes, bytes] = {}
+        self._moment = (0, 0)
 
     def own(self, scope: str) -> bytes:
         """The label of a task before anything is known of it."""
-        return digest(family(scope))[:FAMILY] + digest("task", scope)[FAMILY:]
+        return _own(scope)
 
     def home(self, label: bytes) -> bytes:
         """The label of the environment that this label stands for by now."""
+        moment = (self._merges, self._store.moment)
+        if moment != self._moment:
+            self._homes, self._moment = {}, moment
+        home = self._homes.get(label)
+        if home is None:
+            home = self._homes[label] = self._follow(label)
+        return home
+
+    def _follow(self, label: bytes) -> bytes:
         visited = {label}
         while True:
             cells = self._store.page(self._key("home", label)).cells
@@ -128,12 +140,17 @@ class Environments:
         return Bonds(of)
 
     def _key(self, kind: str, label: bytes) -> bytes:
-        return digest(self._space, kind, label)
+        return key(self._space, kind, label)
 
 
 def family(scope: str) -> str:
     """The name of a task without its number."""
     return _NUMBERED.sub("", scope)
+
+
+@lru_cache(maxsize=65536)
+def _own(scope: str) -> bytes:
+    return digest(family(scope))[:FAMILY] + digest("task", scope)[FAMILY:]
 
 
 def weight(text: str, echoes: bool, answers: int, homes: int) -> float:

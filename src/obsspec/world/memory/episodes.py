@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from obsspec.world.memory.abstraction import abstract, fill
 from obsspec.world.memory.calls import HOLE, Reading, read_text
-from obsspec.world.memory.digests import SIZE, digest
+from obsspec.world.memory.digests import SIZE, key
 from obsspec.world.memory.guess import Guess
 from obsspec.world.memory.situation import Situation
 from obsspec.world.memory.store import Store
@@ -26,6 +26,10 @@ class Episodes:
     def __init__(self, store: Store, space: bytes) -> None:
         self._store = store
         self._space = space
+
+    def keys(self, scope: str, situation: Situation) -> tuple[bytes, ...]:
+        """What `guesses` is going to look at."""
+        return (self._key(scope, situation.reading),)
 
     def guesses(self, scope: str, situation: Situation) -> Iterator[Guess]:
         reading = situation.reading
@@ -62,7 +66,7 @@ class Episodes:
                 yield read_text(reading.kind, reading.name, call), text
 
     def _key(self, scope: str, reading: Reading) -> bytes:
-        return digest(self._space, "episode", scope, reading.group)
+        return key(self._space, "episode", scope, reading.group)
 
 
 def similarity(first: Reading, second: Reading) -> float:

@@ -73,13 +73,14 @@ class Memory:
     def candidates(self, context: Context, breadth: int) -> list[Prediction]:
         walk = self._situations.walk(context)
         alternatives: list[tuple[Situation, list[Ranked]]] = []
-        for call in context.calls:
+        for number, call in enumerate(context.calls, 1):
             situation = self._situations.situation(walk, call)
             ranked = self._ranked(_scope(context), situation)
             if not ranked:
                 return []
             alternatives.append((situation, ranked))
-            walk = self._situations.after(situation, Observation(situation.show(ranked[0].text)))
+            if number < len(context.calls):
+                walk = self._situations.after(situation, Observation(situation.show(ranked[0].text)))
         return [each for each in _joined(alternatives)[:breadth] if each.confidence >= self._floor]
 
     def learn(self, context: Context, observations: tuple[Observation, ...]) -> None:
@@ -106,6 +107,12 @@ class Memory:
 
     def _guesses(self, scope: str, situation: Situation) -> list[Guess]:
         """All guesses; where one is certain, the looser ones are left out."""
+        keys = (
+            self._recall.keys(scope, situation),
+            self._transitions.keys(situation),
+            self._episodes.keys(scope, situation),
+        )
+        self._store.prefetch([key for each in keys for key in each])
         found = list(self._recall.guesses(scope, situation))
         certain = [guess for guess in found if guess.certain]
         if certain:

@@ -49,9 +49,5 @@ class Page:
 
 
 def increase(cells: dict[bytes, Cell], name: bytes, amount: float, now: float) -> None:
-    cell = cells.get(name)
-    if cell is None:
-        cells[name] = [amount, now]
-    else:
-        cell[0] += amount
-        cell[1] = max(cell[1], now)
+    count, last = cells.get(name, (0.0, 0.0))
+    cells[name] = (count + amount, max(last, now))

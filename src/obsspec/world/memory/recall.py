@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from obsspec.world.memory.abstraction import echoes
 from obsspec.world.memory.database import Cell
-from obsspec.world.memory.digests import SIZE, digest
+from obsspec.world.memory.digests import SIZE, key
 from obsspec.world.memory.environments import FAMILY, Bonds, Environments, Relation, weight
 from obsspec.world.memory.guess import Guess, few
-from obsspec.world.memory.page import Page
+from obsspec.world.memory.page import Page, increase
 from obsspec.world.memory.situation import Situation
 from obsspec.world.memory.store import Store
 
@@ -35,6 +35,10 @@ class Recall:
         self._space = space
         self._environments = Environments(store, space)
 
+    def keys(self, scope: str, situation: Situation) -> tuple[bytes, ...]:
+        """What `guesses` is going to look at."""
+        return self._own_key(scope, situation), self._world_key(situation)
+
     def guesses(self, scope: str, situation: Situation) -> Iterator[Guess]:
         """In order of tightness; the caller stops where it has heard enough."""
         yield from self._rollout(situation)
@@ -46,7 +50,7 @@ class Recall:
         own = self._own_key(scope, situation)
         sight = _sight(situation)
         first = not any(each.startswith(sight) for each in self._store.page(own).cells)
-        self._store.add(own, sight + name + situation.exact)
+        self._store.add(own, sight + name + situation.reading.exact)
         world = self._world_key(situation)
         if first and not situation.touch.volatile:
             self._compare(scope, situation, text, name, self._store.page(world))
@@ -54,12 +58,12 @@ class Recall:
 
     def _rollout(self, situation: Situation) -> Iterator[Guess]:
         walk = situation.walk
-        text = walk.seen.get(situation.call + situation.sight)
+        text = walk.seen.get(situation.reading.call + situation.sight)
         if text is not None:
             again = bool(walk.recent) and walk.recent[-1].text == text
             yield Guess("memory/rollout", text, (again,), 0.9, certain=True)
             return
-        text = walk.said.get(situation.call)
+        text = walk.said.get(situation.reading.call)
         if text is not None:
             yield Guess("memory/stale", text, ("rollout",), 0.4)
 
@@ -69,7 +73,7 @@ class Recall:
             return
         sight = _sight(situation)
         here = {name: cell for name, cell in cells.items() if name.startswith(sight)}
-        exact = {name: cell for name, cell in here.items() if name.endswith(situation.exact)}
+        exact = {name: cell for name, cell in here.items() if name.endswith(situation.reading.exact)}
         if exact:
             yield from self._best("memory/exact", exact, 0.9)
         elif here:
@@ -123,7 +127,7 @@ class Recall:
 
     def _elsewhere(self, page: Page, home: bytes) -> Iterator[Guess]:
         """In other states only: of the same environment first."""
-        near = {key: cell for key, cell in page.cells.items() if self._environments.home(key[:SIZE]) == home}
+        near = {field: cell for field, cell in page.cells.items() if self._environments.home(field[:SIZE]) == home}
         by_text = _by_text(near or page.cells, SIZE)
         latest = max(by_text, key=lambda name: by_text[name][1])
         features = ("linked" if near else "world", min(len(by_text), 3), few(by_text[latest][0]))
@@ -132,10 +136,10 @@ class Recall:
     def _support(self, page: Page, sight: bytes, own: bytes, home: bytes, bonds: Bonds) -> dict[bytes, _Support]:
         support: dict[bytes, _Support] = {}
         seen: set[bytes] = set()
-        for key, cell in page.cells.items():
-            if key[SIZE : 2 * SIZE] != sight:
+        for field, cell in page.cells.items():
+            if field[SIZE : 2 * SIZE] != sight:
                 continue
-            other, name = self._environments.home(key[:SIZE]), key[2 * SIZE :]
+            other, name = self._environments.home(field[:SIZE]), field[2 * SIZE :]
             found = support.setdefault(name, _Support())
             relation = Relation.SAME if other == home else bonds.relation(other)
             found.relation = max(found.relation, relation)
@@ -149,10 +153,10 @@ class Recall:
     def _compare(self, scope: str, situation: Situation, text: str, name: bytes, page: Page) -> None:
         sight = _sight(situation)
         answers: dict[bytes, tuple[float, bytes]] = {}
-        for key, cell in page.cells.items():
-            if key[SIZE : 2 * SIZE] == sight:
-                other = self._environments.home(key[:SIZE])
-                answers[other] = max(answers.get(other, (0.0, b"")), (cell[0], key[2 * SIZE :]))
+        for field, cell in page.cells.items():
+            if field[SIZE : 2 * SIZE] == sight:
+                other = self._environments.home(field[:SIZE])
+                answers[other] = max(answers.get(other, (0.0, b"")), (cell[0], field[2 * SIZE :]))
         if answers:
             different = len({*(answer for _, answer in answers.values()), name})
             worth = weight(text, echoes(situation.reading, text), different, len(answers))
@@ -167,10 +171,10 @@ class Recall:
             yield Guess(source, text, features, prior, certain)
 
     def _own_key(self, scope: str, situation: Situation) -> bytes:
-        return digest(self._space, "own", scope, situation.call)
+        return key(self._space, "own", scope, situation.reading.call)
 
     def _world_key(self, situation: Situation) -> bytes:
-        return digest(self._space, "world", situation.call)
+        return key(self._space, "world", situation.reading.call)
 
 
 def _sight(situation: Situation) -> bytes:
@@ -180,10 +184,8 @@ def _sight(situation: Situation) -> bytes:
 def _by_text(cells: dict[bytes, Cell], skip: int = 0) -> dict[bytes, Cell]:
     """Counts and times by the name of the text, whatever the state and the spelling of the call."""
     found: dict[bytes, Cell] = {}
-    for key, (count, last) in cells.items():
-        cell = found.setdefault(key[skip + SIZE : skip + 2 * SIZE], [0.0, 0.0])
-        cell[0] += count
-        cell[1] = max(cell[1], last)
+    for field, (count, last) in cells.items():
+        increase(found, field[skip + SIZE : skip + 2 * SIZE], count, last)
     return found
 
 

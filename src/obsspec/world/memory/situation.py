@@ -40,12 +40,10 @@ class Walk:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Situation:
-    """`call` and `exact` name the call (normal and exact text); `sight` is the digest of the state that it sees."""
+    """`sight` is the digest of the state that the call sees."""
 
     reading: Reading
     touch: Touched
-    call: bytes
-    exact: bytes
     sight: bytes
     number: int  # of calls of this tool so far, this one included
     walk: Walk
@@ -98,8 +96,6 @@ class Situations:
         return Situation(
             reading,
             touch,
-            digest(reading.name, reading.normal),
-            digest(reading.name, reading.text)[:4],
             sight,
             walk.state.calls.get(reading.name, 0) + 1,
             walk,
@@ -111,8 +107,8 @@ class Situations:
         return Walk(
             walk.state.after(reading.name, reading.text, situation.touch),
             directory_after(reading, walk.cwd, situation.touch, "No such file" in text or "Not a directory" in text),
-            {**walk.seen, situation.call + situation.sight: text},
-            {**walk.said, situation.call: text},
+            {**walk.seen, reading.call + situation.sight: text},
+            {**walk.said, reading.call: text},
             (*walk.recent[1 - RECENT :], Past(reading, text)),
             situation.ahead_after(observation.text),
         )

@@ -10,16 +10,18 @@ import sqlite3
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, Self, TypeVar
 
 from obsspec.values import ConfigError
 from obsspec.world.memory.database import Cell, Database
 from obsspec.world.memory.digests import digest
 from obsspec.world.memory.page import Page, increase
+
+_Answer = TypeVar("_Answer")
 
 
 class Backing(Protocol):
@@ -39,8 +41,10 @@ class _Pending:
 class Store:
     """Safe for several threads. `path` None: nothing is written, and the bounds in this process are all there is.
 
-    `max_bytes` bounds the file, `max_pages` and `max_texts` what is held in this process. Errors of a file that is
-    not ours: `ConfigError`. A write that fails is tried again; `close` raises `ConfigError` if it never worked.
+    `max_bytes` bounds the file; `max_pages` and `max_text` (characters) what is held in this process. A file that is
+    not ours, or can not be used, raises `ConfigError`. A write that fails is tried again (`failed_writes`), a read that
+    fails finds nothing (`failed_reads`); `close` raises `ConfigError` if what is left can not be written. A process
+    that was forked opens its own store.
     """
 
     def __init__(
@@ -49,7 +53,7 @@ class Store:
         *,
         max_bytes: int = 256 << 20,
         max_pages: int = 100_000,
-        max_texts: int = 50_000,
+        max_text: int = 64 << 20,
         flush_s: float = 0.2,
         refresh_s: float = 0.5,
         backing: Backing | None = None,
@@ -57,7 +61,8 @@ class Store:
         self._database = Database(path, max_bytes) if path is not None else None
         self._backing: Backing | None = self._database or backing
         self._max_pages = max_pages
-        self._max_texts = max_texts
+        self._max_text = max_text
+        self._text_size = 0
         self._flush_s = flush_s
         self._refresh_s = refresh_s
         self._lock = threading.RLock()
@@ -72,6 +77,12 @@ class Store:
         self._closed = False
         self._thread: threading.Thread | None = None
         self.failed_writes = 0
+        self.failed_reads = 0
+
+    @property
+    def moment(self) -> int:
+        """Changes when others have written to the file, as far as that was noticed."""
+        return self._version
 
     def page(self, key: bytes) -> Page:
         """The page of a key; empty if there is none. Do not change it."""
@@ -81,6 +92,20 @@ class Store:
                 self._pages.move_to_end(key)
                 return page
             return self._load(key)
+
+    def prefetch(self, keys: Sequence[bytes]) -> None:
+        """Find out at once which of these pages are empty; most are, and asking for each takes longer."""
+        database = self._database
+        if database is None:
+            return
+        with self._lock:
+            missing = [key for key in keys if key not in self._pages]
+            if not missing:
+                return
+            known = self._read(lambda _: database.known(missing), set(missing))
+            for key in missing:
+                if key not in known:
+                    self._hold(key, {})
 
     def add(self, key: bytes, name: bytes, amount: float = 1.0) -> None:
         """Change a counter, and mark it useful now."""
@@ -112,10 +137,16 @@ class Store:
                 return None
             text = next((each.texts[name][0] for each in (self._pending, self._flying) if name in each.texts), None)
             if text is None:
-                text = self._backing.text(name)
+                text = self._read(lambda backing: backing.text(name), None)
             if text is not None:
                 self._remember(name, text)
             return text
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @contextmanager
     def locked(self) -> Generator[None]:
@@ -125,7 +156,7 @@ class Store:
 
     def fork(self) -> Store:
         """A store that starts with all that is in this one, and whose changes this one never sees."""
-        return Store(max_pages=self._max_pages, max_texts=self._max_texts, backing=_Parent(self))
+        return Store(max_pages=self._max_pages, max_text=self._max_text, backing=_Parent(self))
 
     def flush(self) -> None:
         """Write all changes so far; returns when they are in the file. Raises `sqlite3.Error`; nothing is lost."""
@@ -166,16 +197,35 @@ class Store:
         now = time.monotonic()
         if now - page.loaded_s < self._refresh_s:
             return True
-        if now - self._looked_s >= self._refresh_s and self._database is not None:
-            self._version = self._database.version()
-            self._looked_s = now
+        if now - self._looked_s >= self._refresh_s:
+            self._look(now)
         if page.version != self._version:
             return False
         page.loaded_s = now
         return True
 
+    def _look(self, now: float) -> None:
+        """See whether others have written, unless our own writer is at it: then the next one looks."""
+        if self._database is not None and self._writing.acquire(blocking=False):
+            try:
+                self._version = self._database.version()
+                self._looked_s = now
+            finally:
+                self._writing.release()
+
     def _load(self, key: bytes) -> Page:
-        cells = self._backing.load(key) if self._backing is not None else {}
+        return self._hold(key, self._read(lambda backing: backing.load(key), {}))
+
+    def _read(self, question: Callable[[Backing], _Answer], nothing: _Answer) -> _Answer:
+        if self._backing is None:
+            return nothing
+        try:
+            return question(self._backing)
+        except sqlite3.Error:
+            self.failed_reads += 1
+            return nothing
+
+    def _hold(self, key: bytes, cells: dict[bytes, Cell]) -> Page:
         for changes in (self._flying.changes, self._pending.changes):
             for name, (amount, last) in changes.get(key, {}).items():
                 increase(cells, name, amount, last)
@@ -187,10 +237,12 @@ class Store:
         return page
 
     def _remember(self, name: bytes, text: str) -> None:
+        if name not in self._texts:
+            self._text_size += len(text)
         self._texts[name] = text
         self._texts.move_to_end(name)
-        if len(self._texts) > self._max_texts:
-            self._texts.popitem(last=False)
+        while self._text_size > self._max_text and len(self._texts) > 1:
+            self._text_size -= len(self._texts.popitem(last=False)[1])
 
     def _put_back(self) -> None:
         """After a failed write: its changes wait for the next one."""
@@ -221,7 +273,7 @@ class _Parent:
 
     def load(self, key: bytes) -> dict[bytes, Cell]:
         with self.store.locked():
-            return {name: list(cell) for name, cell in self.store.page(key).cells.items()}
+            return dict(self.store.page(key).cells)
 
     def text(self, name: bytes) -> str | None:
         return self.store.text(name)

@@ -33,19 +33,26 @@ _ANYTHING = Touched(None, None)
 def touched(call: ToolCall, reading: Reading, cwd: str | None) -> Touched:
     if reading.kind is ToolKind.PYTHON:
         return _python(reading.normal)
+    if reading.kind is ToolKind.OTHER:
+        return _any(call, cwd)
+    return _script(reading, cwd)
+
+
+@lru_cache(maxsize=8192)
+def _script(reading: Reading, cwd: str | None) -> Touched:
     if reading.kind is ToolKind.SQL and not is_sql(reading.normal):
         return _NOTHING  # the tool complains and runs nothing
-    found = effects(call if reading.kind is ToolKind.OTHER else _call(reading), cwd)
+    return _any(ToolCall(reading.name, {"input": reading.normal}), cwd)
+
+
+def _any(call: ToolCall, cwd: str | None) -> Touched:
+    found = effects(call, cwd)
     reads, writes = found.reads, found.writes
     if reads is not None and found.reads_shell:
         reads |= {SHELL}
     if writes is not None and found.changes_shell:
         writes |= {SHELL}
     return Touched(reads, writes, found.volatile)
-
-
-def _call(reading: Reading) -> ToolCall:
-    return ToolCall(reading.name, {"input": reading.normal})
 
 
 def directory_after(reading: Reading, cwd: str | None, touch: Touched, failed: bool) -> str | None:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 from obsspec.world.memory.abstraction import abstract, fill
 from obsspec.world.memory.calls import HOLE
-from obsspec.world.memory.digests import digest
+from obsspec.world.memory.digests import key
 from obsspec.world.memory.guess import Guess, few, share
 from obsspec.world.memory.page import Page
 from obsspec.world.memory.situation import Situation
@@ -26,6 +26,16 @@ class Transitions:
     def __init__(self, store: Store, space: bytes) -> None:
         self._store = store
         self._space = space
+
+    def keys(self, situation: Situation) -> tuple[bytes, ...]:
+        """What `guesses` is going to look at."""
+        group, before = situation.reading.group, _before(situation)
+        return (
+            self._key("shape", situation.reading.shape),
+            self._key("group", group),
+            self._key("after", group, before),
+            self._key("again", group, before),
+        )
 
     def guesses(self, situation: Situation) -> Iterator[Guess]:
         reading, before = situation.reading, _before(situation)
@@ -67,11 +77,11 @@ class Transitions:
             features = ("again", share(page.count(AGAIN), page.total), few(page.total), not text)
             yield Guess("memory/transition", text, features, 0.1)
 
-    def _page(self, *condition: str) -> Page:
+    def _page(self, *condition: str | bytes) -> Page:
         return self._store.page(self._key(*condition))
 
-    def _key(self, *condition: str) -> bytes:
-        return digest(self._space, *condition)
+    def _key(self, *condition: str | bytes) -> bytes:
+        return key(self._space, *condition)
 
 
 def _look(template: str) -> str:

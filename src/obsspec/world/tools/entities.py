@@ -80,18 +80,21 @@ def read_object(text: str) -> dict[str, Any] | None:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
+_SPELLINGS: tuple[dict[str, Any], ...] = (
+    {},
+    {"separators": (",", ":")},
+    {"ensure_ascii": False},
+    {"ensure_ascii": False, "separators": (",", ":")},
+    {"indent": 2},
+    {"indent": 4},
+    {"indent": 2, "ensure_ascii": False},
+)
+
+
 def write_like(value: Any, example: str) -> str | None:
     """`value` as JSON in the spelling of another text; None if that spelling is not known."""
     known = read_json(example)
-    for options in (
-        {},
-        {"separators": (",", ":")},
-        {"ensure_ascii": False},
-        {"ensure_ascii": False, "separators": (",", ":")},
-        {"indent": 2},
-        {"indent": 4},
-        {"indent": 2, "ensure_ascii": False},
-    ):
+    for options in _SPELLINGS:
         if json.dumps(known, **options) == example:
             return json.dumps(value, **options)
     return None

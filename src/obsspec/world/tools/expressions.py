@@ -4,31 +4,28 @@ from __future__ import annotations
 
 import ast
 import math
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
+from typing import Any
 
 Number = int | float
 Value = Number
+_Operator = Callable[[Number, Number], Number]
 
 _MAX_SIZE = 500  # characters of an expression
 _MAX_MAGNITUDE = 1e15
 
-_BINARY: Mapping[type[ast.operator], Callable[[Number, Number], Number]] = MappingProxyType(
-    {
-        ast.Add: operator.add,
-        ast.Sub: operator.sub,
-        ast.Mult: operator.mul,
-        ast.Div: operator.truediv,
-        ast.FloorDiv: operator.floordiv,
-        ast.Mod: operator.mod,
-        ast.Pow: operator.pow,
-    }
-)
-_FUNCTIONS: Mapping[str, Callable[..., Number]] = MappingProxyType(
-    {"abs": abs, "min": min, "max": max, "round": round, "sqrt": math.sqrt}
-)
+_BINARY: dict[type[ast.operator], _Operator] = {
+    ast.Add: lambda first, second: first + second,
+    ast.Sub: lambda first, second: first - second,
+    ast.Mult: lambda first, second: first * second,
+    ast.Div: lambda first, second: first / second,
+    ast.FloorDiv: lambda first, second: first // second,
+    ast.Mod: lambda first, second: first % second,
+    ast.Pow: lambda first, second: first**second,
+}
+_FUNCTIONS: dict[str, Callable[..., Any]] = {"abs": abs, "min": min, "max": max, "round": round, "sqrt": math.sqrt}
 
 
 class _NotArithmeticError(Exception):

@@ -97,8 +97,8 @@ def _explain_each(value: Any, old: Any, arguments: Object) -> dict[str, Node] | 
 def _explain_keys(value: Any, old: Any, arguments: Object) -> dict[str, Node] | None:
     if not isinstance(value, dict) or not (old is ABSENT or isinstance(old, dict)):
         return None
-    new: dict[str, Any] = value
-    before: dict[str, Any] = {} if old is ABSENT else old
+    new = cast("dict[str, Any]", value)
+    before = dict[str, Any]() if old is ABSENT else cast("dict[str, Any]", old)
     if any(key not in new for key in before):
         return None
     return {key: explain(inner, before.get(key, ABSENT), arguments) for key, inner in new.items()}
@@ -121,11 +121,11 @@ def _merge_keys(first: Mapping[str, Node] | None, second: Mapping[str, Node] | N
 
 
 def _apply_keys(nodes: Mapping[str, Node], old: Any, arguments: Object) -> dict[str, Any]:
-    before: dict[str, Any] = dict(old) if isinstance(old, dict) else {}  # pyright: ignore[reportUnknownArgumentType]
+    before: dict[str, Any] = dict(cast("Object", old)) if isinstance(old, dict) else {}
     made: dict[str, Any] = {}
     for key in (*before, *(key for key in nodes if key not in before)):
         node = nodes.get(key)
-        if key not in before and node is not None and node.expressions == {SAME}:
+        if key not in before and node is not None and node.expressions == frozenset((SAME,)):
             continue
         made[key] = before[key] if node is None else apply(node, before.get(key, ABSENT), arguments)
     return made

@@ -23,8 +23,9 @@ class Record:
 class Claim:
     """What one hypothesis says: `text`, with the classes its record is kept by (coarse to fine).
 
-    `source` names the hypothesis; `prior` is the probability that it is right before anything is known of these classes, worth `weight` observations.
-    Without `evidence` the outcome counts for nothing (the same call was answered before).
+    `source` names the hypothesis. `prior` is the probability that it is right before anything is known of these
+    classes, worth `weight` observations. Without `evidence` the outcome counts for nothing (the same call was answered
+    before).
     """
 
     text: str

@@ -38,7 +38,7 @@ def canonical_tree(statement: Statement) -> exp.Query | None:
     return tree
 
 
-def spell(tree: exp.Expression) -> str:
+def spell(tree: exp.Expr) -> str:
     """An expression as text."""
     return tree.sql(dialect="mysql", comments=False, unsupported_level=ErrorLevel.IGNORE)
 
@@ -49,7 +49,7 @@ def _drop_column_aliases(tree: exp.Query) -> None:
         return
     aliased = {item.alias.lower(): item.this for item in tree.expressions if isinstance(item, exp.Alias)}
     for key in ("group", "having", "order"):
-        clause: exp.Expression | None = tree.args.get(key)
+        clause: exp.Expr | None = tree.args.get(key)
         for column in list(clause.find_all(exp.Column)) if clause is not None else []:
             if not column.table and column.name.lower() in aliased:
                 column.replace(aliased[column.name.lower()].copy())

@@ -44,7 +44,7 @@ class _Reader:
     places: Mapping[str, int]
     described: Described
 
-    def value(self, node: exp.Expression, rows: Sequence[Row]) -> Any:
+    def value(self, node: exp.Expr, rows: Sequence[Row]) -> Any:
         match node:
             case exp.Column():
                 return rows[0][self.place(node)] if rows else None
@@ -67,12 +67,16 @@ class _Reader:
             raise UnclearError
         return self.places[name]
 
-    def indexed(self, node: exp.Expression) -> bool:
+    def indexed(self, node: exp.Expr) -> bool:
         """Whether the database reads this column in order."""
         return isinstance(node, exp.Column) and self.described(node)[1][3:4] not in ((), ("",))
 
-    def holds(self, node: exp.Expression, rows: Sequence[Row]) -> bool | None:
+    def holds(self, node: exp.Expr, rows: Sequence[Row]) -> bool | None:
         """Whether a condition is true; None is SQL's unknown."""
+        held = self._holds(node, rows)
+        return _not(held) if node.args.get("negate") else held
+
+    def _holds(self, node: exp.Expr, rows: Sequence[Row]) -> bool | None:
         match node:
             case exp.Paren():
                 return self.holds(node.this, rows)
@@ -99,7 +103,7 @@ class _Reader:
                 raise UnclearError
 
     def _aggregate(self, node: exp.AggFunc, rows: Sequence[Row]) -> Any:
-        inner: exp.Expression = node.this
+        inner: exp.Expr = node.this
         if isinstance(node, exp.Count) and isinstance(inner, exp.Star | exp.Literal):
             return len(rows)
         distinct = isinstance(inner, exp.Distinct)
@@ -112,7 +116,7 @@ class _Reader:
         found = AGGREGATES[type(node)](values)
         return self._rounded(found, source) if isinstance(node, exp.Avg) else found
 
-    def _rounded(self, mean: Any, source: exp.Expression) -> Any:
+    def _rounded(self, mean: Any, source: exp.Expr) -> Any:
         """The mean of a column with fixed decimals has four more of them."""
         kind = self.described(source)[1][1:2] if isinstance(source, exp.Column) else ()
         fixed = re.match(r"(?:float|double)\(\d+,(\d+)\)", str(kind[0] if kind else ""))
@@ -131,7 +135,7 @@ class _Query:
         extra = [node for text, node in self.relation.conditions.items() if text not in self.fact.conditions]
         rows = [row for row in self.fact.rows if all(self.reader.holds(node, (row,)) for node in extra)]
         groups = self._groups(rows)
-        having: exp.Expression | None = select.args.get("having")
+        having: exp.Expr | None = select.args.get("having")
         if having is not None:
             groups = [group for group in groups if self.reader.holds(having.this, group)]
         keyed = [(self._order(group), self._output(group)) for group in groups]
@@ -148,8 +152,8 @@ class _Query:
     def _check_groups(self) -> None:
         """A column that differs within a group is an error; which these are is only plain for grouped columns."""
         select = self.relation.select
-        group: exp.Expression | None = select.args.get("group")
-        order: exp.Expression | None = select.args.get("order")
+        group: exp.Expr | None = select.args.get("group")
+        order: exp.Expr | None = select.args.get("order")
         shown = [*select.expressions, *(order.expressions if order is not None else [])]
         if group is None and not any(item.find(exp.AggFunc) for item in shown):
             return
@@ -164,7 +168,7 @@ class _Query:
 
     def _groups(self, rows: list[Row]) -> list[list[Row]]:
         select = self.relation.select
-        group: exp.Expression | None = select.args.get("group")
+        group: exp.Expr | None = select.args.get("group")
         if group is None:
             whole = any(item.find(exp.AggFunc) for item in select.expressions)
             return [rows] if whole else [[row] for row in rows]
@@ -176,7 +180,7 @@ class _Query:
             return [rows for _, rows in sorted(found.items(), key=lambda item: order_key(item[0][0]))]
         return list(found.values())
 
-    def _by_index(self, parts: list[exp.Expression]) -> bool:
+    def _by_index(self, parts: list[exp.Expr]) -> bool:
         """The database meets the groups in the order of an index."""
         return len(parts) == 1 and len(self.relation.order) == 1 and self.reader.indexed(parts[0])
 
@@ -190,7 +194,7 @@ class _Query:
         return tuple(values)
 
     def _order(self, group: list[Row]) -> tuple[tuple[bool, Any], ...]:
-        order: exp.Expression | None = self.relation.select.args.get("order")
+        order: exp.Expr | None = self.relation.select.args.get("order")
         parts = order.expressions if order is not None else []
         return tuple(order_key(self.reader.value(part.this, group)) for part in parts)
 
@@ -208,7 +212,7 @@ class _Query:
             orders = [order for order, _ in keyed]
             tied = len(set(orders)) < len(orders) and len({row for _, row in keyed}) > 1
             return ("tied" if self.relation.limit is None else "tied top") if tied else "sorted"
-        group: exp.Expression | None = select.args.get("group")
+        group: exp.Expr | None = select.args.get("group")
         if group is not None:
             kind, parts = "groups", group.expressions
         elif select.args.get("distinct") is not None:
@@ -220,7 +224,7 @@ class _Query:
             raise UnclearError
         return f"{kind} by index" if by_index else kind
 
-    def _filters(self) -> list[exp.Expression]:
+    def _filters(self) -> list[exp.Expr]:
         """The columns of conditions that the other query did not have."""
         extra = [node for text, node in self.relation.conditions.items() if text not in self.fact.conditions]
         return [column for node in extra for column in node.find_all(exp.Column)]

@@ -96,7 +96,7 @@ def _derived(relation: Relation, schema: Schema, sure: bool) -> Iterable[Claim]:
             return
 
 
-def _fault(statement: Statement, schema: Schema) -> Fault | None | bool:
+def _fault(statement: Statement, schema: Schema) -> Fault | bool | None:
     """What the database will complain about; True if its names are all fine, None if that is not known."""
     fault = syntax_fault(statement)
     if fault is not None:
@@ -126,8 +126,7 @@ def _changed(asked: Asked) -> bool:
 
 def _byte_fields(rows: tuple[Row, ...], known: frozenset[int]) -> frozenset[int]:
     """Some connectors give texts of a description as bytes: in which fields this one does."""
-    kinds = {(index, type(value)) for row in rows for index, value in enumerate(row)}
-    seen = frozenset(index for index, kind in kinds if kind is bytes)
+    seen = frozenset(index for row in rows for index, value in enumerate(row) if isinstance(value, bytes))
     return seen | known if seen else frozenset()
 
 

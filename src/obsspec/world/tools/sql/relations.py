@@ -13,19 +13,21 @@ from obsspec.world.tools.sql.canonical import canonical_tree, spell
 from obsspec.world.tools.sql.rows import Row
 from obsspec.world.tools.sql.statement import Statement
 
+_CAPS = frozenset({10, 20, 50, 100, 200, 500, 1000})  # a tool that cuts results off does it at a round number
 _MAX_FACTS = 500  # for each set of tables
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Relation:
-    """A query without subqueries in FROM: inner joins of tables in this `order`, filtered by `conditions` (by their spelling).
+    """A query without subqueries in FROM: inner joins of tables in this `order`, filtered by `conditions`.
 
+    These are by their spelling.
     `plain`: one row of the result for each row that meets the conditions.
     """
 
     select: exp.Select
     order: tuple[str, ...]
-    conditions: dict[str, exp.Expression]
+    conditions: dict[str, exp.Expr]
     plain: bool
     limit: int | None = None
 
@@ -68,7 +70,7 @@ def _is_plain(select: exp.Select) -> bool:
     return not odd and not any(item.find(exp.AggFunc, exp.Window) for item in select.expressions)
 
 
-def _conjuncts(node: exp.Expression) -> Iterator[exp.Expression]:
+def _conjuncts(node: exp.Expr) -> Iterator[exp.Expr]:
     match node:
         case exp.And():
             yield from _conjuncts(node.this)
@@ -79,7 +81,7 @@ def _conjuncts(node: exp.Expression) -> Iterator[exp.Expression]:
             yield node
 
 
-def _spell(condition: exp.Expression, table: str) -> str:
+def _spell(condition: exp.Expr, table: str) -> str:
     """Strings are compared without case; columns of the only table are written with its name."""
     if table:
         condition = condition.copy()
@@ -89,13 +91,13 @@ def _spell(condition: exp.Expression, table: str) -> str:
     return spell(condition).lower()
 
 
-def _number(node: exp.Expression) -> int | None:
+def _number(node: exp.Expr) -> int | None:
     return int(node.name) if isinstance(node, exp.Literal) and node.name.isdigit() else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fact:
-    """All rows that meet `conditions`, with these columns; `ordered`: sorted by the query, not as the database reads."""
+    """All rows that meet `conditions`, with these columns; `ordered`: the query sorted them."""
 
     conditions: frozenset[str]
     columns: tuple[str, ...]
@@ -130,7 +132,7 @@ class Facts:
             empty[conditions] = None
             if len(empty) > _MAX_FACTS:
                 del empty[next(iter(empty))]
-        cut = relation.limit is not None and len(rows) >= relation.limit
+        cut = len(rows) in _CAPS if relation.limit is None else len(rows) >= relation.limit
         if relation.plain and names is not None and not cut and rows and len(rows[0]) == len(names):
             ordered = relation.select.args.get("order") is not None
             facts = self._full.setdefault(relation.tables, [])
@@ -159,11 +161,11 @@ def _shows_nothing(relation: Relation, rows: tuple[Row, ...]) -> bool:
     return not relation.grouped and any(rows[0][index : index + 1] == (0,) for index in counts)
 
 
-def is_count(item: exp.Expression) -> bool:
+def is_count(item: exp.Expr) -> bool:
     """COUNT(*) or COUNT(1): counts rows."""
     if not isinstance(item, exp.Count):
         return False
-    return isinstance(cast("exp.Expression", item.this), exp.Star | exp.Literal)
+    return isinstance(cast("exp.Expr", item.this), exp.Star | exp.Literal)
 
 
 def answer_of_nothing(relation: Relation) -> list[Row] | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 Row = tuple[Any, ...]
 
-_MAX_SIZE = 200_000  # characters
+_MAX_SIZE = 60_000  # characters
 _CALLS = {
     "Decimal": Decimal,
     "datetime.date": datetime.date,

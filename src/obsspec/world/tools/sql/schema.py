@@ -109,7 +109,7 @@ class Schema:
         self.facts.absorb(other.facts)
 
 
-def fault_of(names: Sequence[Name], schema: Schema) -> Fault | None | bool:
+def fault_of(names: Sequence[Name], schema: Schema) -> Fault | bool | None:
     """The first name that the database will complain about; True if all are fine, None if that is not known."""
     for name in names:
         if isinstance(name, TableName):

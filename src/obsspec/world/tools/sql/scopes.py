@@ -35,7 +35,7 @@ class TableName:
 
 @dataclass(frozen=True, slots=True)
 class ColumnName:
-    """`shown` as it is spelled in messages; `scopes` from the inner SELECT outwards. Without scopes it exists nowhere."""
+    """`shown` as it is spelled in messages; `scopes` from the inner SELECT outwards; without any it exists nowhere."""
 
     name: str
     qualifier: str
@@ -67,7 +67,7 @@ def names_of(statement: Statement) -> tuple[Name, ...] | None:
     return tuple(names)
 
 
-_FUNCTIONS = frozenset("now ifnull curdate concat_ws truncate format found_rows database version user rand".split())
+_FUNCTIONS = frozenset(("now", "ifnull", "curdate", "concat_ws", "truncate", "format", "database", "version", "rand"))
 
 
 class _NotUnderstoodError(Exception):
@@ -83,7 +83,7 @@ class _Resolver:
         self._ctes = {cte.alias_or_name.lower(): cast("exp.Query", cte.this) for cte in tree.find_all(exp.CTE)}
         self._resolving: list[str] = []
 
-    def query(self, tree: exp.Expression, outer: Scopes) -> Iterator[Name]:
+    def query(self, tree: exp.Expr, outer: Scopes) -> Iterator[Name]:
         match tree:
             case exp.Select():
                 yield from self._select(tree, outer)
@@ -96,7 +96,7 @@ class _Resolver:
                 raise _NotUnderstoodError
 
     def _select(self, select: exp.Select, outer: Scopes) -> Iterator[Name]:
-        items: list[exp.Expression] = []
+        items: list[exp.Expr] = []
         if select.args.get("from_") is not None:
             items.append(select.args["from_"].this)
         joins: list[exp.Join] = select.args.get("joins") or []
@@ -105,7 +105,8 @@ class _Resolver:
         for item in items:
             yield from self._derived(item, outer)
             sources.append(self._source(item))
-        shared = {column.name.lower() for join in joins for column in join.args.get("using") or []}
+        used = [cast("list[exp.Expr]", join.args.get("using") or []) for join in joins]
+        shared = {column.name.lower() for columns in used for column in columns}
         if any(join.args.get("method") == "NATURAL" for join in joins):
             raise _NotUnderstoodError
         scopes = ((*sources,), *outer)
@@ -121,17 +122,17 @@ class _Resolver:
         """GROUP BY, HAVING, ORDER BY: they also see the names of the select list."""
         aliases = {item.alias.lower() for item in select.expressions if isinstance(item, exp.Alias)}
         plain = {item.name.lower() for item in select.expressions if isinstance(item, exp.Column)}
-        group: exp.Expression | None = select.args.get("group")
+        group: exp.Expr | None = select.args.get("group")
         yield from walk.clause(group, "group statement", aliases)
         grouped = {column.name.lower() for column in group.find_all(exp.Column)} if group is not None else set[str]()
         star = any(item.is_star for item in select.expressions)
-        having: exp.Expression | None = select.args.get("having")
+        having: exp.Expr | None = select.args.get("having")
         if having is not None:
             visible = None if star else aliases | plain | grouped
             yield from walk.having(having, visible)
         yield from walk.clause(select.args.get("order"), "order clause", aliases | plain)
 
-    def _derived(self, item: exp.Expression, outer: Scopes) -> Iterator[Name]:
+    def _derived(self, item: exp.Expr, outer: Scopes) -> Iterator[Name]:
         if isinstance(item, exp.Subquery):
             yield from self.query(item.this, outer)
         elif not isinstance(item, exp.Table) or item.args.get("joins"):
@@ -144,7 +145,7 @@ class _Resolver:
             yield from self.query(self._ctes[name], ())
             self._resolving.pop()
 
-    def _source(self, item: exp.Expression) -> Source:
+    def _source(self, item: exp.Expr) -> Source:
         alias = item.alias_or_name.lower()
         if isinstance(item, exp.Subquery):
             return Source(alias, columns=_output(item.this))
@@ -162,15 +163,15 @@ class _Walk:
     scopes: Scopes
     shared: set[str]
 
-    def clause(self, node: exp.Expression | None, where: str, known: Sequence[str] | set[str] = ()) -> Iterator[Name]:
+    def clause(self, node: exp.Expr | None, where: str, known: Sequence[str] | set[str] = ()) -> Iterator[Name]:
         if node is not None:
             yield from self.expression(node, where, known)
 
-    def expression(self, node: exp.Expression, where: str, known: Sequence[str] | set[str] = ()) -> Iterator[Name]:
+    def expression(self, node: exp.Expr, where: str, known: Sequence[str] | set[str] = ()) -> Iterator[Name]:
         match node:
             case exp.Column():
                 yield from self._column(node, where, known)
-            case exp.In() if isinstance(node.args.get("query"), exp.Expression):
+            case exp.In() if isinstance(node.args.get("query"), exp.Expr):
                 yield from self.expression(node.this, "IN/ALL/ANY subquery", known)
                 yield from self.resolver.query(node.args["query"], self.scopes)
             case exp.Subquery() | exp.Select() | exp.SetOperation():
@@ -179,7 +180,7 @@ class _Walk:
                 for child in node.iter_expressions():
                     yield from self.expression(child, where, known)
 
-    def having(self, node: exp.Expression, visible: set[str] | None) -> Iterator[Name]:
+    def having(self, node: exp.Expr, visible: set[str] | None) -> Iterator[Name]:
         """Outside of aggregates only names of the select list and of GROUP BY are seen (`visible`, None: unknown)."""
         match node:
             case exp.Column():

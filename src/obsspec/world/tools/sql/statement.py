@@ -13,9 +13,8 @@ from obsspec.values import ToolCall
 from obsspec.world.tools.sql.parse import parse_query
 
 _MAX_SIZE = 10_000  # characters
-_WORDS = frozenset(
-    "select with show desc describe explain insert update delete replace create alter drop truncate use set".split()
-)
+_READS = frozenset(("select", "with", "show", "desc", "describe", "explain"))
+_WRITES = frozenset(("insert", "update", "delete", "replace", "create", "alter", "drop", "truncate", "use", "set"))
 _WRAPPED = re.compile(r"\s*\w+\s*\[(.*)\][^\[\]]*", re.DOTALL)  # action[...], as some agents write their calls
 _TABLES = re.compile(r"show\s+(?:full\s+)?tables\s*", re.IGNORECASE)
 _COLUMNS = re.compile(
@@ -56,7 +55,7 @@ def read_statement(text: str) -> Statement | None:
     wrapped = _WRAPPED.fullmatch(text)
     bare = (wrapped.group(1) if wrapped else text).strip().rstrip(";").strip()
     word = re.match(r"\(*\s*(\w+)", bare)
-    if word is None or word.group(1).lower() not in _WORDS:
+    if word is None or word.group(1).lower() not in _READS | _WRITES:
         return None
     if _TABLES.fullmatch(bare):
         return Statement(Kind.TABLES, bare)

@@ -13,8 +13,8 @@ from obsspec.world.tools.sql.statement import Kind, Statement
 
 _NEAR = 80  # characters of the rest that MySQL quotes
 
-_RESERVED = frozenset(
-    """accessible add all alter analyze and as asc asensitive before between both by call cascade case change check
+_RESERVED_WORDS = """
+    accessible add all alter analyze and as asc asensitive before between both by call cascade case change check
     collate column condition constraint continue convert create cross current_date current_time current_timestamp
     current_user cursor database databases declare default delayed delete desc describe deterministic distinct
     distinctrow div drop dual each else elseif enclosed escaped except exists exit explain fetch for force foreign from
@@ -25,11 +25,12 @@ _RESERVED = frozenset(
     restrict return revoke right rlike row rows schema schemas select sensitive separator set show signal spatial
     specific sql ssl starting stored straight_join system table terminated then to trailing trigger undo union unique
     unlock unsigned update usage use using values varying virtual when where while window with write xor zerofill
-    """.split()
-)
-_CALLED = frozenset(  # reserved names of functions: read as a name, and missed are the parentheses after it
-    "cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank row_number".split()
-)
+"""
+_FUNCTION_WORDS = """
+    cume_dist dense_rank first_value lag last_value lead nth_value ntile percent_rank rank row_number
+"""
+_RESERVED = frozenset(_RESERVED_WORDS.split())
+_CALLED = frozenset(_FUNCTION_WORDS.split())  # read as the name of a function: missed are the parentheses after it
 
 
 @lru_cache(maxsize=2048)

@@ -94,7 +94,7 @@ def _mean(values: Sequence[Any]) -> Number | None:
     return mean.quantize(Decimal(1).scaleb(-(scale + 4)), rounding=ROUND_HALF_UP)
 
 
-AGGREGATES: Mapping[type[exp.Expression], Callable[[Sequence[Any]], Any]] = MappingProxyType(
+AGGREGATES: Mapping[type[exp.Expr], Callable[[Sequence[Any]], Any]] = MappingProxyType(
     {
         exp.Count: len,
         exp.Sum: _sum,

@@ -75,7 +75,8 @@ def lines(out: Path) -> list[str]:
 
 def test_a_run_over_a_token_endpoint_leaves_everything_in_its_folder(tmp_path: Path) -> None:
     with endpoint() as url:
-        done = compare(*options(url, tmp_path / "run"), "--json", str(tmp_path / "figures.json"))
+        run = [*options(url, tmp_path / "run"), "--json", str(tmp_path / "figures.json")]
+        done = compare(*run, "--sources", "lm", "--no-gate")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "identical rollouts 2/2" in done.stdout
     assert "injected on the wire: 0.2 s" in done.stdout
@@ -86,6 +87,17 @@ def test_a_run_over_a_token_endpoint_leaves_everything_in_its_folder(tmp_path: P
     assert summary["attempts"] + summary["gated"] + summary["failed"] == summary["turns_with_a_call"] == 4
     assert (tmp_path / "run" / "compare.png").read_bytes().startswith(b"\x89PNG")
     assert len(lines(tmp_path / "run")) == 4
+
+
+def test_the_cascade_knows_what_the_language_model_guesses_wrong(tmp_path: Path) -> None:
+    with endpoint() as url:
+        done = compare(*options(url, tmp_path / "run"), "--group", "2")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "identical rollouts 4/4" in done.stdout
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["would_match"] == summary["turns_with_a_call"] == 8
+    assert set(summary["per_source"]) <= {"rules", "memory", "replica"}
+    assert (tmp_path / "run" / "memory.sqlite").exists()
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
@@ -124,6 +136,8 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path) -> None:
         ("--policy", "missing.safetensors"): "missing.safetensors",
         ("--families", "nope"): "unknown nope",
         ("--latency", "soon"): "soon",
+        ("--sources", "lm,crystal"): "unknown crystal",
+        ("--determinism", "total"): "total",
         ("--concurrency", "0"): "--concurrency must be at least 1",
     }
     for number, (arguments, named) in enumerate(cases.items()):

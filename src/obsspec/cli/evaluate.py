@@ -54,7 +54,7 @@ async def _run(settings: CompareSettings, console: Console) -> dict[str, Any]:
                 results = await sequential_results(settings, opened.parts, finished)
                 predicted: list[Predicted] = []
                 for result in progress.track(results, description="predictions"):
-                    predicted += await predict_all(result, opened.parts.renderer, opened.parts.world_model)
+                    predicted += await predict_all(result, opened.parts.renderer, opened.parts.language)
     return quality(results, predicted)
 
 

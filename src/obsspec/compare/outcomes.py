@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import median
 
 from obsspec.compare.statistics import mean, share
 from obsspec.rollout.collector import RolloutResult
@@ -28,6 +29,8 @@ class SettledTurn:
 class OutcomeShares:
     """Shares of attempts (they sum to 1); gated and failed are counts beside them.
 
+    `would_match`: turns, gated ones included, with a right candidate in time.
+
     `match_nonempty`: matches among attempts whose tool printed something or failed. `match_trivial`: share of
     attempts that always guessing "no output" would have matched.
     """
@@ -43,6 +46,8 @@ class OutcomeShares:
     match_trivial: float
     tool_s: float
     prediction_s: float
+    prediction_p50_s: float
+    would_match: int
 
 
 def settled_turns(results: Iterable[RolloutResult]) -> list[SettledTurn]:
@@ -77,6 +82,8 @@ def outcome_shares(turns: Sequence[SettledTurn]) -> OutcomeShares:
         match_trivial=share(sum(turn.trivial for turn in tried), len(tried)),
         tool_s=mean([turn.tool_s for turn in turns]),
         prediction_s=mean(predicted),
+        prediction_p50_s=median(predicted) if predicted else float("nan"),
+        would_match=sum(turn.attempted.would_match for turn in turns),
     )
 
 
@@ -85,6 +92,16 @@ def by_command(turns: Sequence[SettledTurn]) -> dict[str, OutcomeShares]:
     found: dict[str, list[SettledTurn]] = {}
     for turn in turns:
         found.setdefault(program(turn.attempted.command), []).append(turn)
+    ordered = sorted(found, key=lambda name: (-len(found[name]), name))
+    return {name: outcome_shares(found[name]) for name in ordered}
+
+
+def by_source(turns: Sequence[SettledTurn]) -> dict[str, OutcomeShares]:
+    """Shares of attempts per source of the candidate that was right, or else came first; most frequent first."""
+    found: dict[str, list[SettledTurn]] = {}
+    for turn in turns:
+        if turn.attempted.source:
+            found.setdefault(turn.attempted.source.partition("/")[0], []).append(turn)
     ordered = sorted(found, key=lambda name: (-len(found[name]), name))
     return {name: outcome_shares(found[name]) for name in ordered}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -15,6 +15,7 @@ from rich.console import Console
 
 from obsspec.compare.run import Parts
 from obsspec.compare.settings import CompareSettings, Format, SandboxKind, is_url
+from obsspec.compare.world import make_world
 from obsspec.models.merge import ServedModel, file_model, served_model
 from obsspec.models.shipped_adapter import shipped_adapter
 from obsspec.models.tokenizer import load_vocabulary
@@ -29,10 +30,12 @@ from obsspec.render.hermes import HermesRenderer
 from obsspec.render.terminal import TerminalRenderer
 from obsspec.render.vocabulary import Vocabulary
 from obsspec.sandbox.local import LocalSandboxes
+from obsspec.sandbox.profile import parse_profile
 from obsspec.sandbox.serving import serve_sandboxes
 from obsspec.tasks.environment import TerminalSandboxes
 from obsspec.values import ConfigError, EngineError
 from obsspec.world.language import LanguageWorldModel
+from obsspec.world.memory import Store
 
 SYSTEM = (
     "You work in a Linux terminal. Run one shell command at a time with the tool bash, as\n"
@@ -66,14 +69,16 @@ async def open_parts(
         console.print(f"sandboxes: {where}", highlight=False)
         engines = _Engines(settings, console, log_folder, stack)
         policy = await engines.open("policy", settings.policy, settings.policy_name)
-        world = policy
+        served = policy
         if settings.world_model != "same":
-            world = await engines.open("world model", settings.world_model, settings.world_model_name)
+            served = await engines.open("world model", settings.world_model, settings.world_model_name)
         report = await _check(policy)
         _say_exactness(settings, report, console)
         renderer = _renderer(settings)
-        world_model = LanguageWorldModel(world, renderer, max_context=settings.max_context)
-        parts = Parts(Retrying(policy), world_model, renderer, sandboxes, engines.start_cold)
+        language = LanguageWorldModel(served, renderer, max_context=settings.max_context)
+        store = stack.enter_context(closing(Store(log_folder / "memory.sqlite")))
+        world = make_world(settings, language, store)
+        parts = Parts(Retrying(policy), language, world, renderer, sandboxes, engines.start_cold)
         identity = {"exact": report.exact, "obsspec": version("obsspec"), **engines.versions}
         yield OpenedParts(parts, report.exact, identity, _describe(settings, where, engines, report))
 
@@ -161,8 +166,10 @@ async def _check(policy: Policy) -> ExactnessReport:
 
 async def _open_sandboxes(settings: CompareSettings, stack: AsyncExitStack) -> tuple[TerminalSandboxes, str]:
     if settings.sandbox is SandboxKind.LOCAL:
-        return LocalSandboxes(), "local bubblewrap sandboxes, no injected latency"
-    sandboxes = await stack.enter_async_context(serve_sandboxes(latency=settings.latency))
+        local = LocalSandboxes(profile=parse_profile(settings.determinism))
+        return local, "local bubblewrap sandboxes, no injected latency"
+    serving = serve_sandboxes(latency=settings.latency, determinism=settings.determinism)
+    sandboxes = await stack.enter_async_context(serving)
     return sandboxes, (
         f"bubblewrap sandboxes behind a server at {sandboxes.url}, "
         f"transport latency injected on the wire: {settings.latency} s a call"

@@ -11,12 +11,11 @@ import anyio.to_thread
 
 from obsspec.compare.settings import CompareSettings
 from obsspec.compare.summary import Pair
+from obsspec.compare.world import World
 from obsspec.protocols import Policy, Renderer, WorldModel
-from obsspec.rollout.collector import Collector, Job, RolloutResult, Shared, Speculation
+from obsspec.rollout.collector import Collector, Job, RolloutResult
 from obsspec.rollout.rules import Limits, RolloutRules
 from obsspec.rollout.store import RunFolder
-from obsspec.speculation.gate import Breaker
-from obsspec.speculation.session import SpeculationSettings
 from obsspec.tasks.environment import TaskEnvironment, TerminalSandboxes
 from obsspec.tasks.suite import suite
 from obsspec.tasks.task import Split, Task
@@ -32,7 +31,8 @@ class Parts:
     """The real parts that both arms share. `start_cold` empties the engines' prefix caches."""
 
     policy: Policy
-    world_model: WorldModel
+    language: WorldModel  # alone, for measuring it
+    world: World
     renderer: Renderer
     sandboxes: TerminalSandboxes
     start_cold: Callable[[], Awaitable[None]]
@@ -97,10 +97,7 @@ def _jobs(settings: CompareSettings, parts: Parts) -> list[Job]:
 def _collector(arm: Arm, settings: CompareSettings, parts: Parts) -> Collector:
     if arm is Arm.SEQUENTIAL:
         return Collector(parts.policy, settings.concurrency)
-    speculation = Speculation(
-        Shared(parts.world_model), SpeculationSettings(depth=settings.depth, breadth=settings.breadth), Breaker()
-    )
-    return Collector(parts.policy, settings.concurrency, speculation)
+    return Collector(parts.policy, settings.concurrency, parts.world.speculation)
 
 
 def _job(task: Task, member: int, settings: CompareSettings, parts: Parts) -> Job:

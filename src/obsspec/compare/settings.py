@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from obsspec.policy.llama_server import EngineMode
+from obsspec.sandbox.profile import parse_profile
 from obsspec.tasks.families import FAMILIES
 from obsspec.tasks.task import Difficulty
 from obsspec.values import ConfigError
@@ -23,6 +24,9 @@ class Format(StrEnum):
 class SandboxKind(StrEnum):
     REMOTE = "remote"
     LOCAL = "local"
+
+
+SOURCES = ("rules", "memory", "replica", "lm")
 
 
 def _help(text: str) -> Parameter:
@@ -59,6 +63,24 @@ class CompareSettings:
             "constant:S, uniform:LOW,HIGH or lognormal:MEDIAN,SIGMA. The same draws in both arms."
         ),
     ] = "1.69"
+    determinism: Annotated[
+        str,
+        _help(
+            "What the sandboxes make the same each time, in both arms: standard (fixed hash seed and file times), "
+            "strict (also the clock of `date` and $RANDOM) or off."
+        ),
+    ] = "standard"
+    sources: Annotated[
+        str,
+        _help(
+            "What predicts, cheapest first, comma-separated: rules, memory, replica (a local fork of the sandbox), lm "
+            "(the language world model)."
+        ),
+    ] = ",".join(SOURCES)
+    gate: Annotated[
+        bool,
+        _help("Weigh what a branch may hide against its cost. Without: always try, unless the world model is down."),
+    ] = True
     policy: Annotated[
         str,
         _help(
@@ -103,6 +125,10 @@ class CompareSettings:
         unknown = sorted(set(self.family_names) - set(FAMILIES))
         if unknown:
             raise ConfigError(f"--families: unknown {', '.join(unknown)}; known: {', '.join(sorted(FAMILIES))}")
+        parse_profile(self.determinism)
+        wrong = sorted(set(self.source_names) - set(SOURCES))
+        if wrong or not self.source_names:
+            raise ConfigError(f"--sources: unknown {', '.join(wrong) or '(nothing)'}; known: {', '.join(SOURCES)}")
         if not 0 <= self.temperature < math.inf:
             raise ConfigError(f"--temperature must be a number and not negative, got {self.temperature}")
         for role, option in (("policy", "--policy"), ("world_model", "--world-model")):
@@ -114,6 +140,12 @@ class CompareSettings:
         if self.families == "all":
             return tuple(FAMILIES)
         return tuple(name.strip() for name in self.families.split(","))
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """In the order of the cascade, whatever the order they were named in."""
+        named = {name.strip() for name in self.sources.split(",") if name.strip()}
+        return tuple(name for name in SOURCES if name in named) + tuple(sorted(named - set(SOURCES)))
 
     def as_config(self) -> dict[str, Any]:
         """What a run folder must agree on to be resumed. The number of tasks may grow."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from obsspec.compare.outcomes import ATTEMPTED, by_command, outcome_shares, settled_turns
+from obsspec.compare.outcomes import ATTEMPTED, by_command, by_source, outcome_shares, settled_turns
 from obsspec.compare.statistics import Estimate, mean, mean_estimate, reduction_estimate
 from obsspec.rollout.collector import RolloutResult
 from obsspec.rollout.equality import differences
@@ -64,7 +64,8 @@ def summarize(pairs: Sequence[Pair]) -> dict[str, Any]:
     latency_a, latency_b = task_latencies(pairs)
     turns = settled_turns(b)
     shares = outcome_shares(turns)
-    predictions = [t.attempted.prediction_s for t in turns if t.attempted.prediction_s is not None]
+    quick = [t.attempted for t in turns if t.attempted.source != "lm"]
+    cheap = [attempted.prediction_s for attempted in quick if attempted.prediction_s is not None]
     reports = [result.speculation for result in b if result.speculation is not None]
     reduction = reduction_estimate(latency_a, latency_b)
     return {
@@ -94,12 +95,15 @@ def summarize(pairs: Sequence[Pair]) -> dict[str, Any]:
         "realized_breadth": mean([t.attempted.branches for t in turns if t.attempted.outcome in ATTEMPTED]),
         "decode_rate_sequential": decode_rate(a),
         "decode_rate_speculative": decode_rate(b),
-        "prediction_p50_s": median(predictions) if predictions else float("nan"),
+        "prediction_p50_s": shares.prediction_p50_s,
+        "prediction_p50_cheap_s": median(cheap) if cheap else float("nan"),
+        "would_match": shares.would_match,
         "discarded_policy_tokens": mean([report.discarded_policy_tokens for report in reports]),
         "stops": {
             "sequential": _stops(a),
             "speculative": _stops(b),
         },
+        "per_source": {name: _shares(value) for name, value in by_source(turns).items()},
         "per_command": {name: _shares(value) for name, value in by_command(turns).items()},
         "different_pairs": [
             {"task_id": pair.sequential.task_id, "seed": pair.sequential.seed, "fields": pair.differences}

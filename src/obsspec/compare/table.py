@@ -11,7 +11,9 @@ from rich.table import Table
 
 
 def tables(summary: dict[str, Any]) -> Group:
-    return Group(_main(summary), "", _commands(summary["per_command"]))
+    sources = _outcomes("Outcomes per source", "source", summary["per_source"])
+    commands = _outcomes("Outcomes per command", "command", summary["per_command"])
+    return Group(_main(summary), "", sources, "", commands)
 
 
 def _main(s: dict[str, Any]) -> Table:
@@ -40,20 +42,22 @@ def _main(s: dict[str, Any]) -> Table:
         "decode rate, tokens/s", _number(s["decode_rate_sequential"], 1), _number(s["decode_rate_speculative"], 1)
     )
     table.add_row("prediction latency p50", "", _number(s["prediction_p50_s"], 3, " s"))
+    table.add_row("the same without the language model", "", _number(s["prediction_p50_cheap_s"], 4, " s"))
+    table.add_row("turns with a right candidate in time", "", f"{s['would_match']} of {s['turns_with_a_call']}")
     table.add_row("discarded policy tokens a rollout", "0", _number(s["discarded_policy_tokens"], 1))
     table.add_row("how rollouts ended", _stops(s["stops"]["sequential"]), _stops(s["stops"]["speculative"]))
     table.add_row("identical rollouts", "", f"{s['identical']}/{s['pairs']}")
     return table
 
 
-def _commands(per_command: dict[str, Any]) -> Table:
-    table = Table(title="Outcomes per command", title_justify="left")
-    table.add_column("command")
+def _outcomes(title: str, first: str, rows: dict[str, Any]) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column(first)
     for name in ("count", "tool s", "wm s", "match", "rollback", "cancel", "gated", "failed", "non-empty", "trivial"):
         table.add_column(name, justify="right")
-    for command, shares in per_command.items():
+    for name, shares in rows.items():
         table.add_row(
-            label(command),
+            label(name),
             str(shares["turns"]),
             _number(shares["tool_s"], 3),
             _number(shares["prediction_s"], 3),

@@ -25,6 +25,7 @@ from obsspec.sandbox.application import Sandboxes
 from obsspec.sandbox.latency import LatencySpec
 from obsspec.sandbox.limits import Limits
 from obsspec.sandbox.local import LocalSandboxes
+from obsspec.sandbox.profile import parse_profile
 from obsspec.values import ConfigError
 
 HOST = "127.0.0.1"
@@ -37,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         bubblewrap.find_bubblewrap()
         rootfs.root_directory()
         transport = LatencySpec.parse(options.latency)
-        sandboxes = LocalSandboxes(options.timeout_s, options.max_characters, _limits(options.limits))
+        profile = parse_profile(options.determinism)
+        sandboxes = LocalSandboxes(options.timeout_s, options.max_characters, _limits(options.limits), profile)
         listener = listen(options.port)
     except ConfigError as error:
         _say({"error": str(error)})
@@ -46,6 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "latency": str(transport),
         "timeout_s": options.timeout_s,
         "max_characters": options.max_characters,
+        "determinism": options.determinism,
     }
     with listener, suppress(KeyboardInterrupt):
         _say({"url": f"http://{HOST}:{listener.getsockname()[1]}", **about})
@@ -122,6 +125,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--timeout-s", type=float, default=30.0, help="seconds that one command may take")
     parser.add_argument("--max-characters", type=int, default=canonical.MAX_CHARACTERS, help="of one observation")
     parser.add_argument("--limits", default="{}", help='JSON, for example {"disk_bytes": 1000000}')
+    parser.add_argument("--determinism", default="standard", help="what is the same each time: off, standard, strict")
     parser.add_argument("--until-eof", action="store_true", help="stop when stdin ends")
     return parser
 

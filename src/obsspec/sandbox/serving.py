@@ -31,6 +31,7 @@ async def serve_sandboxes(
     timeout_s: float = 30.0,
     max_characters: int = canonical.MAX_CHARACTERS,
     limits: Limits | None = None,
+    determinism: str = "standard",
 ) -> AsyncGenerator[RemoteSandboxes]:
     """Start a server, hand out its sandboxes, stop it. `latency` as in `LatencySpec.parse`.
 
@@ -40,6 +41,7 @@ async def serve_sandboxes(
     arguments = [sys.executable, "-m", "obsspec.sandbox.server", "--until-eof"]
     arguments += ["--port", str(port), "--latency", latency, "--timeout-s", str(timeout_s)]
     arguments += ["--max-characters", str(max_characters), "--limits", json.dumps(asdict(limits or Limits()))]
+    arguments += ["--determinism", determinism]
     process = await spawn(arguments, stderr=None)
     try:
         yield RemoteSandboxes(await _address(process))

@@ -1,0 +1,56 @@
+"""The world model of a comparison: the cascade of the sources that were asked for, and the gate that weighs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from obsspec.compare.settings import CompareSettings
+from obsspec.protocols import WorldModel
+from obsspec.rollout.collector import Environment, Speculation
+from obsspec.sandbox.profile import parse_profile
+from obsspec.sandbox.spec import SandboxSpec
+from obsspec.speculation.expected_value import ExpectedValueGate, GateSettings
+from obsspec.speculation.gate import Breaker, Gate
+from obsspec.speculation.session import SpeculationSettings
+from obsspec.tasks.environment import TaskEnvironment
+from obsspec.values import ConfigError
+from obsspec.world.cascade_models import CascadeModels, Source
+from obsspec.world.memory import Memory, Store
+from obsspec.world.replica import Replicas, ReplicaSettings
+from obsspec.world.rules.model import Rules
+from obsspec.world.stages import Price
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the speculative arm has beside the parts that both arms share."""
+
+    speculation: Speculation
+    gate: Gate
+    models: CascadeModels
+
+
+def make_world(settings: CompareSettings, language: WorldModel, store: Store) -> World:
+    """The speculative arm's parts. `store` is what the memory knows: nothing of the sequential arm."""
+    gate = ExpectedValueGate(GateSettings(shared_engine=settings.world_model == "same")) if settings.gate else Breaker()
+    models = CascadeModels([_source(name, settings, language, store) for name in settings.source_names], gate)
+    speculation = Speculation(models, SpeculationSettings(depth=settings.depth, breadth=settings.breadth), gate)
+    return World(speculation, gate, models)
+
+
+def _source(name: str, settings: CompareSettings, language: WorldModel, store: Store) -> Source:
+    match name:
+        case "rules":
+            return Source(name, Rules())
+        case "memory":
+            return Source(name, Memory(store, split="test"))
+        case "replica":
+            return Source(name, Replicas(_spec_of, ReplicaSettings(profile=parse_profile(settings.determinism))))
+        case "lm":
+            return Source(name, language, Price.EXPENSIVE)
+        case _:
+            raise ConfigError(f"--sources: unknown {name!r}")
+
+
+def _spec_of(environment: Environment) -> SandboxSpec | None:
+    return environment.task.spec if isinstance(environment, TaskEnvironment) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from obsspec.values import Exchange, Observation, ToolCall
-from obsspec.world.python.calls import code_history, python_code, shown_number, volatile_names
+from obsspec.world.python.calls import code_history, is_named, python_code, shown_number, volatile_names
 from obsspec.world.python.dialects import old_syntax_error
 
 CONTINUED = "unexpected character after line continuation character"
@@ -21,6 +21,17 @@ def test_another_tool_may_run_python_if_it_reads_like_it() -> None:
     assert python_code(ToolCall("calculator", {"input": "print(2)"})) == "print(2)"
     assert python_code(ToolCall("shell", {"command": "ls -l | wc"})) is None
     assert python_code(ToolCall("shell", {"command": "ls"})) is None  # a name, in Python too
+
+
+@pytest.mark.parametrize(
+    ("name", "named"),
+    [
+        *(("python", True), ("PythonREPL", True), ("code_interpreter", True), ("execute_ipython_cell", True)),
+        *(("code", True), ("run_code", True), ("reply", False), ("get_zip_code_of", False), ("notes", False)),
+    ],
+)
+def test_names_that_say_python(name: str, named: bool) -> None:
+    assert is_named(ToolCall(name, {})) is named
 
 
 def test_history_is_that_of_the_same_tool() -> None:

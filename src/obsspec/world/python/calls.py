@@ -8,7 +8,9 @@ from collections.abc import Sequence
 
 from obsspec.values import Exchange, Observation, ToolCall
 
-NAMED = re.compile(r"python|jupyter|notebook|repl|code|interpreter", re.IGNORECASE)
+NAMED = re.compile(
+    r"python|jupyter|notebook|(^|_)(repl|interpreter|code)$|(run|exec\w*)_?(code|cell)|code_?(exec|run)", re.IGNORECASE
+)
 _VOLATILE = """
     random time datetime date now today input uuid uuid4 id hash perf_counter getpid urandom secrets requests urllib
     socket subprocess open default_rng shuffle choice randint

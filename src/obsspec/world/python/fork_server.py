@@ -21,6 +21,7 @@ from obsspec.world.python.outcomes import Engine, Outcome, read_outcome
 from obsspec.world.python.wire import Frame, Wire
 
 OPEN_S = 60.0
+SEND_S = 10.0
 ROOT = 0  # the empty state of every room
 
 
@@ -101,10 +102,14 @@ class ForkServer:
 
     async def _send(self, frame: Frame) -> None:
         async with self._sending:
-            with anyio.CancelScope(shield=True):  # half a request has no answer
-                if self._failed:
-                    raise SandboxError(self._failed)
-                await self._wire.send(frame)
+            if self._failed:
+                raise SandboxError(self._failed)
+            try:
+                with anyio.fail_after(SEND_S, shield=True):  # half a request has no answer
+                    await self._wire.send(frame)
+            except TimeoutError as error:
+                self._failed = f"the fork server took nothing for {SEND_S:g} s"
+                raise SandboxError(self._failed) from error
 
     async def _send_whatever_happens(self, frame: Frame) -> None:
         with anyio.move_on_after(5.0, shield=True):

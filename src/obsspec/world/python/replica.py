@@ -6,6 +6,9 @@ from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 
+import anyio
+import anyio.to_thread
+
 from obsspec.protocols import Emit
 from obsspec.values import Context, EngineError, Observation, Prediction, SandboxError, ToolCall
 from obsspec.world.python.calls import code_history, is_named, python_code, shown_number
@@ -160,9 +163,7 @@ async def open_python_replicas(
     `limit_s`: of each run. Starting takes seconds, as what code is likely to import is imported once here. Leaving the
     context leaves no process. Raises `ConfigError`, `SandboxError`.
     """
+    chosen = interpreters or (await anyio.to_thread.run_sync(find_interpreter),)
     async with AsyncExitStack() as stack:
-        servers = [
-            await stack.enter_async_context(open_fork_server(interpreter, LIMITS))
-            for interpreter in interpreters or (find_interpreter(),)
-        ]
+        servers = [await stack.enter_async_context(open_fork_server(interpreter, LIMITS)) for interpreter in chosen]
         yield PythonReplicas(tuple(servers), limit_s=limit_s, least_confidence=least_confidence)

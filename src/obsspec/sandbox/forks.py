@@ -30,16 +30,18 @@ from obsspec.sandbox.local import ENVIRONMENT
 from obsspec.sandbox.local_sandbox import LocalSandbox
 from obsspec.sandbox.opening import beginning, opening, set_up
 from obsspec.sandbox.placed import PlacedFile
+from obsspec.sandbox.profile import STANDARD, Profile
 from obsspec.sandbox.spec import HOME, SandboxSpec
 
 MAX_FORKS = 64
 CLOSE_S = 3.0
-ROOT_ENVIRONMENT = {
+_ROOT = {
     **ENVIRONMENT,
     "PATH": "/opt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/root",
     "USER": "root",
 }
+ROOT_ENVIRONMENT = STANDARD.environment(_ROOT)  # of root, if nothing else is asked for
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,8 @@ class ForkIdentity:
     directory: str = ""
     environment: Mapping[str, str] = field(default_factory=dict[str, str])  # beside the usual variables
 
-    def variables(self) -> dict[str, str]:
-        return {**(ROOT_ENVIRONMENT if self.root else ENVIRONMENT), **self.environment}
+    def variables(self, profile: Profile) -> dict[str, str]:
+        return {**profile.environment(_ROOT if self.root else ENVIRONMENT), **self.environment}
 
 
 class Forks:
@@ -69,6 +71,7 @@ class Forks:
         control: socket.socket,
         *,
         identity: ForkIdentity,
+        profile: Profile,
         whole: bool,
         limits: Limits,
         timeout_s: float,
@@ -83,7 +86,8 @@ class Forks:
         self._max_forks = max_forks
         shape = (int(whole), *fork_users(root=identity.root), HOME, limits.disk_bytes)
         self._shape = [wire.text(str(part)) for part in shape]
-        self._begin = beginning(HOME, limits, max_characters, identity.variables(), root=identity.root)
+        variables = identity.variables(profile)
+        self._begin = beginning(HOME, limits, max_characters, variables, profile, root=identity.root)
         self._living: set[Fork] = set()
 
     def __len__(self) -> int:
@@ -146,6 +150,7 @@ async def open_forks(
     tree: Sequence[PlacedFile] | None = None,
     identity: ForkIdentity | None = None,
     limits: Limits | None = None,
+    profile: Profile = STANDARD,
     timeout_s: float = 30.0,
     max_characters: int = canonical.MAX_CHARACTERS,
     max_forks: int = MAX_FORKS,
@@ -169,6 +174,7 @@ async def open_forks(
                 process,
                 control,
                 identity=identity,
+                profile=profile,
                 whole=tree is not None,
                 limits=limits,
                 timeout_s=timeout_s,

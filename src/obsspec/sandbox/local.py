@@ -11,6 +11,7 @@ from obsspec.sandbox.launch import launched
 from obsspec.sandbox.limits import Limits
 from obsspec.sandbox.local_sandbox import LocalSandbox
 from obsspec.sandbox.opening import beginning, opening, set_up
+from obsspec.sandbox.profile import STANDARD, Profile
 from obsspec.sandbox.spec import HOME, SandboxSpec
 from obsspec.values import ConfigError
 
@@ -22,18 +23,13 @@ ENVIRONMENT = {
     "TERM": "dumb",
     "COLUMNS": "80",
     "PAGER": "cat",
-    "PYTHONHASHSEED": "0",
     "TZ": "UTC",
-    # a clock that stands still where tools take theirs from the environment
-    "TIME_STYLE": "+Jan  1 00:00",
-    "GIT_AUTHOR_DATE": "2025-01-01T00:00:00Z",
-    "GIT_COMMITTER_DATE": "2025-01-01T00:00:00Z",
-    "SOURCE_DATE_EPOCH": "1735689600",
 }
 
 
 class LocalSandboxes:
-    """Opens sandboxes on this machine. `timeout_s` is for each command, `max_characters` for each observation.
+    """Opens sandboxes on this machine. `timeout_s` is for each command, `max_characters` for each observation,
+    `profile` for what is to be the same each time.
 
     Raises `ConfigError`.
     """
@@ -43,6 +39,7 @@ class LocalSandboxes:
         timeout_s: float = 30.0,
         max_characters: int = canonical.MAX_CHARACTERS,
         limits: Limits | None = None,
+        profile: Profile = STANDARD,
     ) -> None:
         if not timeout_s > 0:
             raise ConfigError(f"the time limit of a command is {timeout_s:g} s: it must be more than 0")
@@ -51,6 +48,7 @@ class LocalSandboxes:
         self._timeout_s = timeout_s
         self._max_characters = max_characters
         self._limits = limits or Limits()
+        self._profile = profile
 
     @asynccontextmanager
     async def open(self, spec: SandboxSpec) -> AsyncGenerator[LocalSandbox]:
@@ -60,6 +58,7 @@ class LocalSandboxes:
         """
         async with launched(self._limits) as process:
             channel = Channel(ProcessLink(process))
-            begin = beginning(HOME, self._limits, self._max_characters, ENVIRONMENT, root=False)
+            variables = self._profile.environment(ENVIRONMENT)
+            begin = beginning(HOME, self._limits, self._max_characters, variables, self._profile, root=False)
             await set_up(channel, opening(spec, begin))
             yield LocalSandbox(channel, self._limits, self._timeout_s, self._max_characters)

@@ -12,13 +12,16 @@ from obsspec.sandbox.channel import Channel, Frame
 from obsspec.sandbox.inside import fields as wire
 from obsspec.sandbox.inside.shell import Rules
 from obsspec.sandbox.limits import Limits
+from obsspec.sandbox.profile import Profile
 from obsspec.sandbox.spec import SandboxSpec
 from obsspec.values import ConfigError, SandboxError
 
 OPEN_S = 120.0
 
 
-def beginning(home: str, limits: Limits, max_characters: int, environment: Mapping[str, str], *, root: bool) -> Frame:
+def beginning(
+    home: str, limits: Limits, max_characters: int, environment: Mapping[str, str], profile: Profile, *, root: bool
+) -> Frame:
     """Under which rules commands run. `root`: they run as root of the sandbox instead of its user."""
     user = (0 if root else identity.UID) if identity.two_users() else None
     rules = Rules(
@@ -30,7 +33,12 @@ def beginning(home: str, limits: Limits, max_characters: int, environment: Mappi
         limits.open_files,
         user,
     )
-    return [*wire.rules(rules), wire.number(canonical.byte_limit(max_characters)), *wire.mapping(environment)]
+    return [
+        *wire.rules(rules),
+        wire.number(canonical.byte_limit(max_characters)),
+        wire.text(profile.letters()),
+        *wire.mapping(environment),
+    ]
 
 
 def opening(spec: SandboxSpec, begin: Frame) -> Frame:

@@ -9,6 +9,8 @@ from functools import cache
 from pathlib import Path
 
 from obsspec.sandbox import inside
+from obsspec.sandbox.inside.state import CLOCK
+from obsspec.sandbox.profile import LOGICAL_BIN
 from obsspec.sandbox.scratch import process_directory
 from obsspec.sandbox.spec import HOME
 
@@ -28,6 +30,15 @@ ETC = {
     "[advice]\n\tdetachedHead = false\n",
 }
 
+_DATE = f"""#!/bin/sh
+# The time of the command by the logical clock of this sandbox.
+for argument; do
+  case $argument in -*[dfrs]*|--date*|--file*|--reference*|--set*) exec /usr/bin/date "$@" ;; esac
+done
+read -r now < {CLOCK} && exec /usr/bin/date -d "@$now" "$@"
+exec /usr/bin/date "$@"
+"""
+
 
 @cache
 def root_directory() -> Path:
@@ -45,6 +56,7 @@ def root_directory() -> Path:
         shutil.copy("/etc/ld.so.cache", root / "etc/ld.so.cache")
     _add_code(root)
     _add_tools(root)
+    _add_clock(root)
     _open_to_all(root)
     return root
 
@@ -71,6 +83,13 @@ def _add_code(root: Path) -> None:
     code = root / CODE.removeprefix("/") / "inside"
     shutil.copytree(inside.__path__[0], code, ignore=shutil.ignore_patterns("__pycache__"))
     compileall.compile_dir(code, quiet=1, force=True)
+
+
+def _add_clock(root: Path) -> None:
+    tools = root / LOGICAL_BIN.removeprefix("/")
+    tools.mkdir(parents=True)
+    (tools / "date").write_text(_DATE)
+    (tools / "date").chmod(0o755)
 
 
 def _add_tools(root: Path) -> None:

@@ -20,6 +20,7 @@ from obsspec.protocols import Emit
 from obsspec.sandbox import canonical
 from obsspec.sandbox.forks import Forks, open_forks
 from obsspec.sandbox.limits import Limits
+from obsspec.sandbox.profile import STANDARD, Profile
 from obsspec.sandbox.spec import SandboxSpec
 from obsspec.values import ConfigError, Context, Observation, Prediction, SandboxError, ToolCall
 from obsspec.world.effects import Effects, effects
@@ -80,6 +81,7 @@ class Replica:
             async with open_forks(
                 spec,
                 limits=settings.limits,
+                profile=settings.profile,
                 timeout_s=settings.timeout_s,
                 max_characters=settings.max_characters,
                 max_forks=MAX_FORKS,
@@ -201,6 +203,7 @@ class ReplicaSettings:
     timeout_s: float = 30.0
     max_characters: int = canonical.MAX_CHARACTERS
     limits: Limits = field(default_factory=Limits)
+    profile: Profile = STANDARD
 
 
 SpecOf = Callable[["Environment"], SandboxSpec | None]

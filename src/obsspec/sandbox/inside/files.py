@@ -123,13 +123,18 @@ def _read(path: bytes, limit: int) -> bytes:
         return file.read(limit + 1)
 
 
+def logical_ns(step: int) -> int:
+    """The time at which command number `step` runs, by the logical clock."""
+    return EPOCH_NS + step * STEP_NS
+
+
 def settle_times(roots: list[str], since_ns: int, step: int) -> None:
     """Give everything that changed since `since_ns` (wall clock) the logical time of command number `step`.
 
     Two runs of the same commands then show the same times, in the order of the changes. Times that a command set by
     itself to something older stay.
     """
-    logical = EPOCH_NS + step * STEP_NS
+    logical = logical_ns(step)
     for root in map(os.fsencode, roots):
         for path, status in walk(root):
             if status.st_mtime_ns >= since_ns:

@@ -2,7 +2,7 @@
 
 Beside the requests of `init`:
 
-    resume, rules, environment, step    ->  ok: go on where the copied fork stood
+    resume, rules, head, profile, environment, step    ->  ok: go on where the copied fork stood
     enter, directory                    ->  ok: where the first command runs
     checkpoint                          ->  ok, step, last process number  |  error: jobs run
     write, count, placed files          ->  ok  |  error, message
@@ -14,7 +14,7 @@ import os
 import stat
 import time
 
-from . import files, processes, state
+from . import processes, state
 from .init import Init, now_ns
 
 TYPE_CHECKING = False
@@ -75,7 +75,7 @@ class ForkedInit(Init):
         try:
             for one in placed:
                 one.lay_down()
-            files.settle_times(self._roots, began, self._step)
+            self._settle(began)
             for one in placed:
                 one.date()
         except OSError as error:

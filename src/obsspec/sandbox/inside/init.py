@@ -2,7 +2,7 @@
 
 Requests and answers are frames (`frames`); numbers are decimal text.
 
-    open, rules, times, environment, directories, files, commands  ->  ok  |  error, message
+    open, rules, head, profile, environment, directories, files, commands  ->  ok  |  error, message
     run, command, seconds       ->  done, exit code, flags, stdout, stderr
     cancel                      ->  nothing by itself: a `run` that is under way ends with flag c
     tree, byte limit            ->  ok, four fields for each path  |  error, message
@@ -34,6 +34,7 @@ class Init:
         self._reactor = Reactor()
         self._environment: dict[str, str] = {}
         self._step = 0
+        self._profile = "t"  # until it is told
 
     def serve(self) -> None:
         """Answer requests until the owner goes away."""
@@ -71,13 +72,14 @@ class Init:
             if result.exit_code != 0:
                 said = (result.stdout + result.stderr).strip()[-400:]
                 return [b"error", b"set-up command `%s` failed (exit code %d): %s" % (command, result.exit_code, said)]
-        files.settle_times(self._roots, began, 0)
+        self._settle(began)
         state.install(state.initial(self._environment), self._rules.user)
         return [b"ok"]
 
     def _begin(self, fields: Fields) -> None:
         self._rules = fields.rules()
         self._head = fields.number()
+        self._profile = fields.text()
         self._environment = fields.mapping()
 
     def _confine(self) -> None:
@@ -94,9 +96,10 @@ class Init:
     def _run(self, command: bytes, timeout_s: float) -> list[bytes]:
         began = now_ns()
         self._step += 1
+        self._tell_step()
         result = self._execute(command, {"BASH_ENV": state.START}, timeout_s)
         kept = state.adopt(wanted=not (result.timed_out or result.cancelled))
-        files.settle_times(self._roots, began, self._step)
+        self._settle(began)
         flags = "".join(
             letter
             for letter, on in (
@@ -109,6 +112,17 @@ class Init:
             if on
         )
         return [b"done", b"%d" % result.exit_code, flags.encode(), result.stdout, result.stderr]
+
+    def _settle(self, began: int) -> None:
+        if "t" in self._profile:
+            files.settle_times(self._roots, began, self._step)
+
+    def _tell_step(self) -> None:
+        """What the profile makes a function of the number of the command."""
+        if "c" in self._profile:
+            state.put(state.CLOCK, f"{files.logical_ns(self._step) // 10**9}\n", self._rules.user)
+        if "r" in self._profile:
+            state.put(state.SEED, f"RANDOM={self._step}\n", self._rules.user)
 
     def _tree(self, limit: int) -> list[bytes]:
         try:

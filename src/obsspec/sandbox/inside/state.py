@@ -19,10 +19,12 @@ SAVE = RUN + "/save"
 NAMES = RUN + "/names"
 SHOPT = RUN + "/shopt"
 NEW = RUN + "/new"
+CLOCK = RUN + "/clock"  # seconds since 1970, if the logical clock is to be seen
+SEED = RUN + "/seed"  # read before the state, if there is one
 OPTIONS = RUN + "/options"
 MARK = b"\n# complete\n"
 
-_START = f"builtin . {STATE} 2>/dev/null\n"
+_START = f"builtin . {SEED} 2>/dev/null\nbuiltin . {STATE} 2>/dev/null\n"
 
 _SAVE = r"""__obsspec_status=$? __obsspec_flags=$-
 \builtin set +o >|@OPTIONS
@@ -78,11 +80,17 @@ def install(state: str, user: int | None) -> None:
     for name, path in (("@OPTIONS", OPTIONS), ("@NAMES", NAMES), ("@SHOPT", SHOPT), ("@NEW", NEW), ("@SAVE", SAVE)):
         save = save.replace(name, path)
     for path, text in ((START, _START), (SAVE, save), (STATE, state)):
-        with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
+        put(path, text, user)
     if user is not None:
-        for path in (RUN, START, SAVE, STATE):
-            os.chown(path, user, user)
+        os.chown(RUN, user, user)
+
+
+def put(path: str, text: str, user: int | None) -> None:
+    """Write a file that belongs to `user`."""
+    with open(path, "w", encoding="utf-8", errors="surrogateescape") as file:
+        file.write(text)
+    if user is not None:
+        os.chown(path, user, user)
 
 
 def adopt(*, wanted: bool) -> bool:

@@ -30,6 +30,9 @@ def canonical_tree(statement: Statement) -> exp.Query | None:
     for identifier in tree.find_all(exp.Identifier):
         identifier.set("this", identifier.name.lower())
         identifier.set("quoted", False)
+    for join in tree.find_all(exp.Join):
+        if join.kind == "INNER":
+            join.set("kind", None)
     for equal in list(tree.find_all(exp.EQ)):
         if isinstance(equal.expression, exp.Column) and spell(equal.expression) < spell(equal.this):
             left, right = equal.this, equal.expression

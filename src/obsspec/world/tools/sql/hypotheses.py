@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 from sqlglot import exp
 
 from obsspec.world.tools.hypothesis import Hypothesis
-from obsspec.world.tools.seen import Asked
+from obsspec.world.tools.seen import MAX_TEXT, Asked
 from obsspec.world.tools.sql.canonical import canonical
 from obsspec.world.tools.sql.databases import Databases
 from obsspec.world.tools.sql.evaluate import evaluate
@@ -51,12 +51,11 @@ class Sql:
         if read is not None:
             self._styles[asked.call.name] = read[0]
         self._databases.learn(asked.image, statement, text)
-        rows = read_rows(text)
+        rows = read_rows(text) if statement.kind is Kind.COLUMNS else None
         if rows is not None:
-            if statement.kind is Kind.COLUMNS:
-                self._bytes[asked.call.name] = _byte_fields(rows, self._bytes.get(asked.call.name, frozenset()))
-            if statement.kind in (Kind.QUERY, Kind.LOOK):
-                self._databases.of(asked.image).keep(canonical(statement), text)
+            self._bytes[asked.call.name] = _byte_fields(rows, self._bytes.get(asked.call.name, frozenset()))
+        if statement.kind in (Kind.QUERY, Kind.LOOK) and read is None and len(text) <= MAX_TEXT:
+            self._databases.of(asked.image).keep(canonical(statement), text)
 
     def _answer(self, asked: Asked, statement: Statement, schema: Schema, sure: bool) -> Iterable[Claim]:
         match statement.kind:
@@ -69,7 +68,7 @@ class Sql:
                     text = write_rows([_spell(row, fields) for row in columns])
                     yield Claim(text, "tools/sql/columns", (("sql", "columns"),), 0.8)
             case Kind.QUERY | Kind.LOOK if (text := schema.answers.get(canonical(statement))) is not None:
-                yield Claim(text, "tools/sql/equal", (("sql", "equal"),), 0.8)
+                yield Claim(text, "tools/sql/equal", (("sql", "equal"), ("sql", "equal", text[:1] == "[")), 0.8)
             case Kind.QUERY if (relation := relation_of(statement)) is not None:
                 yield from _derived(relation, schema, sure)
             case _:

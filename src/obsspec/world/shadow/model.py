@@ -17,7 +17,7 @@ from obsspec.world.formats import FormatLearner
 from obsspec.world.shadow.facts import Exists, Fact, NoProgram, Ordered, StartsIn
 from obsspec.world.shadow.harness import Harness
 from obsspec.world.shadow.image import Image
-from obsspec.world.shadow.images import Images
+from obsspec.world.shadow.images import Images, Knowledge
 from obsspec.world.shadow.kinds import OutputKind, output_kind, shows_filler
 from obsspec.world.shadow.past import Command, Past, read_command, read_past, shell_text
 from obsspec.world.shadow.reading import read_facts
@@ -43,7 +43,7 @@ class Tried:
     code: int
     signs: Signs
     place: Place
-    image: Image
+    knowledge: Knowledge
 
 
 @dataclass(slots=True)
@@ -107,7 +107,8 @@ class ShadowWorldModel:
 
     async def _try(self, context: Context, text: str) -> Tried | None:
         known = self._known
-        image, link, name = known.images.know(context.image or context.task_id, text)
+        knowledge = known.images.know(context.image or context.task_id, text)
+        image = knowledge.image
         past = read_past(context, known.harness, image.starts_in)
         command = read_command(text, known.harness, image.starts_in)
         if past is None or command.arguments is None or not command.script.strip():
@@ -115,7 +116,7 @@ class ShadowWorldModel:
         if command.effects.volatile:
             self._counts["volatile"] += 1
             return None
-        place = Place(f"{self._name} {name}", 0, tuple(_run(each, image) for each in past.changes))
+        place = Place(f"{self._name} {knowledge.name}", 0, tuple(_run(each, image) for each in past.changes))
         printed = await self._print(image, place, command)
         self._counts["ran"] += 1
         if not printed.usable:
@@ -130,8 +131,8 @@ class ShadowWorldModel:
             steady = other.text == raw
         family = command_class((ToolCall("bash", {"command": command.script}),))
         named = " ".join(sorted(command.effects.reads or ())[:_PATHS])
-        signs = Signs(kind, steady, link, bool(past.changes), family, named)
-        return Tried(command, raw, shown, printed.exit_code, signs, place, image)
+        signs = Signs(kind, steady, knowledge.link, bool(past.changes), family, named)
+        return Tried(command, raw, shown, printed.exit_code, signs, place, knowledge)
 
     async def _print(self, image: Image, place: Place, command: Command) -> Printed:
         run = _run(command, image)
@@ -165,6 +166,8 @@ class ShadowWorldModel:
             right = shown == observations[0].text
             self._counts["right"] += right
             known.trust.record(tried.signs, right)
+            if tried.signs.steady and tried.signs.kind is not OutputKind.SYNTAX:
+                known.images.vouch(context.image or context.task_id, tried.knowledge, truth, right)
             known.rewrites.learn(tried.raw, tried.command.script, tried.command.shell, truth)
             self._doubt(tried, truth, right)
         self._learn_facts(context, text, truth)
@@ -172,7 +175,7 @@ class ShadowWorldModel:
     def _learn_facts(self, context: Context, text: str, truth: str) -> None:
         known = self._known
         image_id = context.image or context.task_id
-        image, _, _ = known.images.know(image_id, text)
+        image = known.images.know(image_id, text).image
         past = read_past(context, known.harness, image.starts_in)
         command = read_command(text, known.harness, image.starts_in)
         if past is None or command.arguments is None:
@@ -205,7 +208,9 @@ class ShadowWorldModel:
             others = harness.others(text)
             commands = [Command(text, launch.arguments(text), tried.command.effects) for launch in others]
             ran = [command for command in commands if command.arguments is not None]
-            printed = await self._rooms.probe(tried.image, tried.place, [_run(each, tried.image) for each in ran])
+            printed = await self._rooms.probe(
+                tried.knowledge.image, tried.place, [_run(each, tried.knowledge.image) for each in ran]
+            )
             explained = {
                 command.arguments: self._known.rewrites.apply(one.text, command.script, command.shell) == truth
                 for command, one in zip(ran, printed, strict=True)

@@ -32,7 +32,7 @@ PAIRS = [
     ("mktemp", "/tmp/tmp.aBcDeFgH12", "/tmp/tmp.zYxWvUtS98", Cause.RANDOM),
     ("python3 id.py", "0f8fad5b-d9cb-469f-a165-70867728950e", "7c9e6679-7425-40de-944b-e07fc1f90ae7", Cause.RANDOM),
     ("python3 o.py", "<object object at 0x7f12ab34c0d0>", "<object object at 0x7f99ab34c0d0>", Cause.ADDRESS),
-    ("python3 s.py", "{'b', 'a'}", "{'a', 'b'}", Cause.OTHER),
+    ("python3 s.py", "{'b', 'a'}", "{'a', 'b'}", Cause.ORDER),
     ("find .", "./a\n./b", "./b\n./a", Cause.ORDER),
     ("curl example.org", "<html>", "could not resolve", Cause.NETWORK),
     ("df", "/dev/vda 100 20", "/dev/vda 100 21", Cause.MACHINE),

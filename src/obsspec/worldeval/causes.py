@@ -49,7 +49,7 @@ _ASKS = (
 
 def cause_of(command: str, first: str, second: str) -> Cause:
     """The most telling difference of two outputs of `command`."""
-    if sorted(first.split()) == sorted(second.split()):
+    if sorted(_TOKEN.findall(first)) == sorted(_TOKEN.findall(second)):
         return Cause.ORDER
     found = [cause for a, b, near in _differences(first, second) if (cause := _read(a, b, near)) is not None]
     asked = next((cause for cause, pattern in _ASKS if pattern.search(command)), None)

@@ -100,3 +100,18 @@ def test_the_places_of_the_tools_own_files_are_learnt() -> None:
     theirs = "File /usr/lib/python3/sympy/core/expr.py:1, in f()\n/usr/lib/python3/other.py"
     surface.learn(Style.TRACE, ours, (SITE,), theirs)
     assert surface.dress(Style.TRACE, f"File {SITE}/numpy/a.py:2", (SITE,)) == "File /usr/lib/python3/numpy/a.py:2"
+
+
+def test_the_file_name_in_tracebacks_is_learnt() -> None:
+    surface = Surface()
+    trace = 'Traceback (most recent call last):\n  File "<string>", line 3, in <module>\nKeyError: 1\n'
+    surface.learn(Style.TRACE, trace, (), trace.replace("<string>", "/tmp/main.py").strip())
+    other = trace.replace("line 3", "line 7")
+    assert surface.dress(Style.TRACE, other, ()) == other.replace("<string>", "/tmp/main.py").strip()
+
+
+def test_how_numpy_shows_numbers_is_learnt() -> None:
+    surface = Surface()
+    assert surface.dress(Style.ECHO, "[np.float64(1.5)]\n", ()) == "[np.float64(1.5)]"
+    surface.learn(Style.ECHO, "np.int64(3)\n", (), "3")
+    assert surface.dress(Style.ECHO, "[np.float64(1.5), np.int64(2)]\n", ()) == "[1.5, 2]"

@@ -94,6 +94,19 @@ async def test_how_a_tool_shows_errors_is_learnt(replicas: PythonReplicas) -> No
         assert await play.predict("print('well')\n[][0]") == "well\nIndexError: list index out of range"
 
 
+async def test_how_a_tool_writes_tracebacks_is_learnt(replicas: PythonReplicas) -> None:
+    """A script in a file, run by a Python that does not mark the place in a line."""
+    shown = (
+        'Traceback (most recent call last):\n  File "/app/run.py", line {}, in <module>\n'
+        "    {}\nNameError: name '{}' is not defined"
+    )
+    async with replicas.open() as replica:
+        play = Play(replica)
+        for name in ("aa", "bb", "cc", "dd"):
+            await play.turn(f"x = 1\nprint({name})", shown.format(2, f"print({name})", name))
+        assert await play.predict("print(ee)") == shown.format(1, "print(ee)", "ee")
+
+
 async def test_words_for_no_output_are_learnt(replicas: PythonReplicas) -> None:
     async with replicas.open() as replica:
         play = Play(replica)

@@ -22,10 +22,10 @@ CODE = "/opt/obsspec"
 ASK_S = 20.0
 OLDEST = (3, 8)
 CAPABILITIES = ("SYS_ADMIN", "SETUID", "SETGID", "SETPCAP", "CHOWN", "KILL", "SYS_RESOURCE", "DAC_OVERRIDE")
+# imported once, before any fork; larger ones would make every fork dearer than they save
 MODULES = (
     *("ast", "cmath", "collections", "datetime", "decimal", "fractions", "functools", "heapq", "itertools", "json"),
     *("linecache", "math", "random", "re", "statistics", "string", "traceback", "numpy", "mpmath", "sympy"),
-    *("scipy", "scipy.integrate", "scipy.optimize", "scipy.special", "scipy.stats"),
 )
 LIMITS = Limits(
     memory_bytes=2048 * MIB, processes=256, disk_bytes=16 * MIB, file_bytes=16 * MIB, cpu_s=60, open_files=128

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from enum import StrEnum
 
@@ -22,6 +23,7 @@ class Style(StrEnum):
     NUMBERED = "prints and numbered value"
     TRACE = "prints and traceback"
     TRACE_SOURCE = "prints and traceback with source"
+    TRACE_MARKLESS = "prints and traceback with source, no marks under it"
     TRACE_OLD = "prints and syntax error, old grammar"
     TRACE_ONLY = "traceback"
     TRACE_SOURCE_ONLY = "traceback with source"
@@ -31,6 +33,7 @@ class Style(StrEnum):
     MESSAGE = "message"
 
 
+MARKS = re.compile(r"\n +[~^]+(?=\n)")  # which Python 3.11 began to show
 Writer = Callable[[Outcome, str, int], str | None]  # outcome, code, number of the cell
 
 
@@ -72,6 +75,7 @@ _WELL: dict[Style, Writer] = {
 _BADLY: dict[Style, Writer] = {
     Style.TRACE: lambda o, code, n: o.out + o.hidden,
     Style.TRACE_SOURCE: lambda o, code, n: o.out + o.shown,
+    Style.TRACE_MARKLESS: lambda o, code, n: None if o.syntax else o.out + MARKS.sub("", o.shown),
     Style.TRACE_OLD: _old_trace,
     Style.TRACE_ONLY: lambda o, code, n: o.hidden,
     Style.TRACE_SOURCE_ONLY: lambda o, code, n: o.shown,

@@ -10,7 +10,9 @@ from obsspec.world.python.beliefs import Votes
 from obsspec.world.python.styles import Style
 
 LONG = 200  # characters that must agree before a text counts as cut
-MARK = 200  # the longest note that something was cut
+MARK = 200  # the longest note that something was cut, the longest frame
+OUR_FILE = re.compile(r'File "<string>", line (\d+)')
+SCALAR = re.compile(r"\bnp\.(?:float|int|uint|bool|str|complex)\w*\(([^()]*)\)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +47,8 @@ class Surface:
     _keeps_space: Votes[bool] = field(default_factory=lambda: Votes[bool]())
     _frames: dict[Style, Votes[Frame]] = field(default_factory=lambda: {})
     _places: dict[str, Votes[str]] = field(default_factory=lambda: {})
+    _file: Votes[str] = field(default_factory=lambda: Votes[str]())
+    _scalars: Votes[bool] = field(default_factory=lambda: Votes[bool]())  # numpy's say their type
 
     def dress(self, style: Style, text: str, paths: Sequence[str]) -> str | None:
         """What the tool would show for `text`; `paths` are where our own modules are.
@@ -69,6 +73,7 @@ class Surface:
             self._silence.add(shown)
             return
         self._learn_places(text, paths, shown)
+        self._learn_words(text, shown)
         text = self._placed(text, paths)
         if shown in (text, text.strip()) and text != text.strip():
             self._keeps_space.add(shown == text)
@@ -103,7 +108,21 @@ class Surface:
                 if theirs is not None:
                     self._places.setdefault(path, Votes[str](0.5)).add(theirs[1])
 
+    def _learn_words(self, text: str, shown: str) -> None:
+        line = OUR_FILE.search(text)
+        theirs = re.search(rf'File "([^"]+)", line {line[1]}\b', shown) if line is not None else None
+        if theirs is not None:
+            self._file.add(theirs[1])
+        if SCALAR.search(text):
+            self._scalars.add(SCALAR.search(shown) is not None)
+
     def _placed(self, text: str, paths: Sequence[str]) -> str:
+        """With the names that the tool has for files, and numpy's numbers as its version shows them."""
+        file = self._file.best()
+        if file is not None:
+            text = text.replace('File "<string>"', f'File "{file}"')
+        if self._scalars.best() is False:
+            text = SCALAR.sub(r"\1", text)
         for path in sorted(paths, key=len, reverse=True):
             votes = self._places.get(path)
             theirs = votes.best() if votes is not None and path in text else None

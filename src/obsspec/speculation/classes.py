@@ -13,12 +13,12 @@ CALLS = 3
 
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 _BODY = re.compile(r"(<<-?\s*\S+[^\n]*)\n.*", re.DOTALL)  # a here-document, and whatever follows it
-_BREAKS = re.compile(r"(\|\||&&|[;\n|&])")
+_BREAKS = re.compile(r"(\|\||&&|[;\n|]|(?<!>)&(?![>\d]))")
 _PREFIX = re.compile(r"^(?:[({!\s]|\w+=\S*\s|(?:then|do|else|sudo|time|env|command|exec|nohup)\s)*")
 _PROGRAM = re.compile(r"[\w.+-]+$")
 _REDIRECT = re.compile(r"(?<![<&\d-])>{1,2}(?!&)")
 _VOLATILE = re.compile(
-    r"\b(?:date|uptime|ps|top|mktemp|uuidgen|random|urandom|RANDOM|shuf|datetime|perf_counter|ls\s+-\w*l|stat|du|df)\b"
+    r"\b(?:date|uptime|ps|top|mktemp|uuidgen|random|urandom|RANDOM|shuf|datetime|perf_counter|ls\s+-\w*l\w*|stat|du|df)\b"
     r"|\$\$|\btime\.|\bnow\(",
     re.IGNORECASE,
 )

@@ -113,7 +113,8 @@ class ExpectedValueGate:
         cost = self._cost(p, hidden, load) + self._asking_cost(ask.source, load)
         allowed = self._is_open((ask.kind, f"ask {ask.source}", ask.depth), gain, cost)
         why = Why.WORTH if allowed else Why.NOT_WORTH
-        if not allowed and self._explores(ask.source):
+        may_explore = ask.beside or not ask.have  # nothing is given up for it
+        if not allowed and may_explore and self._explores(ask.source):
             allowed, why = True, Why.EXPLORE
         return Decision(What.ASK, ask.level, ask.kind, ask.source, allowed, why, p, gain, cost, load)
 

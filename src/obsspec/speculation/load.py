@@ -1,11 +1,13 @@
 """How much a request slows the others at the engine: seconds per token as a + b n, n requests in flight.
 
 Fitted online by least squares with forgetting, b >= 0. Little variation of n says little about b: a prior, that one
-more request slows the others by a twentieth, then stands.
+more request slows the others by a twentieth, then stands. What is not known for sure counts against starting: b is
+taken one standard error higher than it seems.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 TOKEN_S = 0.03  # until a generation was seen
@@ -26,7 +28,7 @@ class LoadModel:
         self._area_s = 0.0  # up to when
         self._level = 0.0  # the number in flight since then
         self._usual = 0.0
-        self._weight = self._n = self._y = self._nn = self._ny = 0.0  # decayed sums
+        self._weight = self._n = self._y = self._nn = self._ny = self._yy = self._ww = 0.0  # decayed sums
 
     @property
     def in_flight(self) -> int:
@@ -62,8 +64,10 @@ class LoadModel:
         variance = max(0.0, self._nn / self._weight - n * n)
         covariance = self._ny / self._weight - n * y
         prior = y * SLOWING / (1 + SLOWING * n)
-        b = (covariance + PRIOR_VARIANCE * prior) / (variance + PRIOR_VARIANCE)
-        b = min(max(0.0, b), y / n)
+        b = max(0.0, (covariance + PRIOR_VARIANCE * prior) / (variance + PRIOR_VARIANCE))
+        left = max(0.0, self._yy / self._weight - y * y - b * (2 * covariance - b * variance))
+        error = math.sqrt(left / (variance + PRIOR_VARIANCE) * self._ww) / self._weight
+        b = min(b + error, y / n)
         return y - b * n, b
 
     def token_s(self, others: float) -> float:
@@ -87,3 +91,5 @@ class LoadModel:
         self._y = self._y * FORGET + weight * y
         self._nn = self._nn * FORGET + weight * n * n
         self._ny = self._ny * FORGET + weight * n * y
+        self._yy = self._yy * FORGET + weight * y * y
+        self._ww = self._ww * FORGET * FORGET + weight * weight

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import anyio
 
 from obsspec.protocols import OnTokens
+from obsspec.testing.delays import Delay, constant
 from obsspec.testing.policy import Request, sample
 from obsspec.testing.scripts import Script
 from obsspec.values import Completion, Priority, Sampling, Timing, Tokens
@@ -26,8 +26,8 @@ class ContendedPolicy:
     """What it samples is a function of (prompt, sampling, weight version) alone; how fast, of how many it serves.
 
     Up to `capacity` requests run at full speed, `token_s` a token; of n more than that each runs at capacity / n of
-    it. `first_tokens`: work of a request before its first token, in tokens. `length`, by the request: tokens of work
-    when that is not the number of tokens sampled. A cancelled request leaves at once, and its tokens so far are told.
+    it. `first_tokens`: work of a request before its first token, in tokens, drawn anew for each. A cancelled request
+    leaves at once, and its tokens so far are told.
     """
 
     weight_version = "0"
@@ -38,14 +38,12 @@ class ContendedPolicy:
         *,
         capacity: float,
         token_s: float = 0.02,
-        first_tokens: float = 0.0,
-        length: Callable[[Request], int] | None = None,
+        first_tokens: Delay | None = None,
     ) -> None:
         self._script = script
         self._capacity = capacity
         self._token_s = token_s
-        self._first_tokens = first_tokens
-        self._length = length
+        self._first_tokens = first_tokens or constant(0.0)
         self._given = 0.0  # tokens that a request which was there from the beginning would have by now
         self._given_s = 0.0
         self.open: dict[int, _Running] = {}
@@ -67,11 +65,10 @@ class ContendedPolicy:
         request = Request(self.started, prompt, sampling, priority, self.weight_version)
         self.started += 1
         completion = sample(self._script, request)
-        sampled = len(completion.token_ids)
-        work = self._first_tokens + (self._length(request) if self._length else sampled)
+        before = self._first_tokens()
         sent_s = anyio.current_time()
         self._advance()
-        running = self.open[request.number] = _Running(self._given + work, self._given)
+        running = self.open[request.number] = _Running(self._given + before + len(completion.token_ids), self._given)
         self._tell()
         try:
             await self._work(running)
@@ -85,10 +82,8 @@ class ContendedPolicy:
             self._tell()
             done = self._given - running.started_at
             self.tokens += done
-            if on_tokens is not None and done > self._first_tokens:
-                on_tokens(
-                    min(sampled, int((done - self._first_tokens) * sampled / (work - self._first_tokens) + _DONE))
-                )
+            if on_tokens is not None and done > before:
+                on_tokens(min(len(completion.token_ids), int(done - before + _DONE)))
         return replace(completion, timing=Timing(sent_s, sent_s, anyio.current_time()))
 
     async def _work(self, running: _Running) -> None:

@@ -110,8 +110,8 @@ async def test_memory_processes_and_files_are_limited(server: ForkServer) -> Non
     raise AssertionError("the other rooms have no processes left")
 
 
-async def test_h08_nothing_outlives_its_rollout(server: ForkServer) -> None:
-    """H-08 for the replica: a rollout that ends takes its processes with it, detached ones included."""
+async def test_nothing_outlives_its_rollout(server: ForkServer) -> None:
+    """A rollout that ends takes its processes with it, detached ones included."""
     replicas = PythonReplicas((server,))
     code = (
         "import subprocess\nprocess = subprocess.Popen(['sleep', '4711.25'], start_new_session=True)\nprint('started')"

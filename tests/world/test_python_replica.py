@@ -182,8 +182,8 @@ async def test_a_tool_that_does_not_run_python_is_left_alone(replicas: PythonRep
         assert time.monotonic() - began < 0.4  # not even run
 
 
-async def test_code_without_an_end_is_cut_off(replicas: PythonReplicas) -> None:
-    async with replicas.open() as replica:
+async def test_code_without_an_end_is_cut_off(servers: PythonReplicas) -> None:
+    async with PythonReplicas(servers.servers, limit_s=0.3).open() as replica:
         play = Play(replica)
         began = time.monotonic()
         assert await play.predict("while True: pass") is None
@@ -208,7 +208,7 @@ async def test_c18_the_event_loop_is_never_blocked(replicas: PythonReplicas) -> 
         assert await Play(replica).predict("n = 0\nfor i in range(3_000_000): n += i\nprint('summed')") == "summed"
         tasks.cancel_scope.cancel()
     assert len(gaps) >= 5
-    assert sorted(gaps)[len(gaps) // 2] < 0.1
+    assert sorted(gaps)[len(gaps) // 2] < 0.05
 
 
 async def test_a_cancelled_prediction_stops_and_the_state_stays(replicas: PythonReplicas) -> None:

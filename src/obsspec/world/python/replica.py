@@ -160,8 +160,8 @@ async def open_python_replicas(
 ) -> AsyncGenerator[PythonReplicas]:
     """Replicas that run code in `interpreters` (the one of this process if none is given), in that order at first.
 
-    `limit_s`: of each run. Starting takes seconds, as what code is likely to import is imported once here. Leaving the
-    context leaves no process. Raises `ConfigError`, `SandboxError`.
+    `limit_s`: processor time of each run; it may take twice as long in all. Starting takes seconds, as what code is
+    likely to import is imported once here. Leaving the context leaves no process. Raises `ConfigError`, `SandboxError`.
     """
     chosen = interpreters or (await anyio.to_thread.run_sync(find_interpreter),)
     async with AsyncExitStack() as stack:

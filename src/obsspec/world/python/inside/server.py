@@ -25,7 +25,7 @@ import time
 from . import rooms
 from .notebook import Notebook
 from .plain import Plain
-from .state import State
+from .state import WALL, State
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Server:
         finally:
             theirs.close()
         peer = self._add(room, state, ours)
-        limit = float(json.loads(options)["limit_s"]) + GRACE_S
+        limit = WALL * float(json.loads(options)["limit_s"]) + GRACE_S
         peer.run = self._runs[run] = Run(run, source, peer, time.monotonic() + limit)
 
     def _source(self, room: bytes, parent: bytes) -> Peer:

@@ -48,14 +48,15 @@ class Request:
 
     def __init__(self, fields: Fields) -> None:
         fields.raw()
-        self.source, self.last, self.whole = fields.text(), fields.raw(), bool(fields.number())
+        self.source, self.last, whole = fields.text(), fields.raw(), bool(fields.number())
         self.users, self.commands, owner = fields.text(), fields.text(), fields.text()
         self.owner = int(owner) if owner else None
-        self.home, self.disk_bytes = fields.text(), fields.number()
+        self.places = Places(fields.text(), fields.number(), self.owner, whole=whole)
 
 
 class Forker:
     def __init__(self) -> None:
+        self._first = True
         self._control = _socket.socket(fileno=int(os.environ[CONTROL]))
         signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # forks need no reaping
         signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -77,6 +78,9 @@ class Forker:
         unshared, unshared_end = os.pipe()
         mapped_end, mapped = os.pipe()
         try:
+            if self._first:
+                request.places.clear()
+            self._first = False
             child = kernel.clone(NAMESPACES)
         except OSError as error:
             child = -1
@@ -118,7 +122,7 @@ def _map_users(child: int, users: str) -> None:
 
 
 def _set_up(request: Request, unshared: int, mapped: int) -> list[str]:
-    places = Places(request.home, request.disk_bytes, request.owner, whole=request.whole)
+    places = request.places
     places.build(f"/proc/{request.source}/root" if request.source else "")
     _raise_loopback()
     if request.last:

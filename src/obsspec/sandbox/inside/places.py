@@ -26,13 +26,17 @@ class Places:
         self._owner = owner
         self._whole = whole
 
+    def clear(self) -> None:
+        """Unmount what bubblewrap made for a single sandbox, once for all forks: it takes long."""
+        for path in (SHARED_MEMORY, state.RUN, self._home, STAGE):
+            kernel.unmount(path)
+
     def build(self, source: str) -> None:
         """Mount everything for this process, which has a mount namespace of its own. Raises OSError."""
         if self._whole:
             self._build_root(source)
             return
         for path, size, mode in self._directories():
-            kernel.unmount(path)
             self._place(path, path, size, mode, source)
         self._mount_processes("")  # last: `source` is a path in the old one
 
@@ -60,7 +64,6 @@ class Places:
         shared = _mounted([self._home, STAGE, state.RUN, "/proc"])
         own = [path for path, _, _ in self._directories()]
         made = [path for path in (self._home, STAGE) if not source]  # empty where the image is copied
-        kernel.unmount(STAGE)
         kernel.mount("tmpfs", STAGE, "tmpfs", FLAGS, f"mode=755,size={2 * self._disk_bytes}")
         Copier([*shared, *own, "/proc", *made], None if source else self._owner or os.geteuid()).copy(
             source or "/", STAGE

@@ -75,7 +75,7 @@ class ForkServer:
             await self._send([b"run", name, b"%d" % room, b"%d" % parent, b"%d" % state, options, data])
             await waiting.done.wait()
         except anyio.get_cancelled_exc_class():
-            await self._send_whatever_happens([b"cancel", name])
+            await self._send_whatever_happens([b"cancel", name, b"%d" % room, b"%d" % state])
             raise
         finally:
             del self._waiting[name]

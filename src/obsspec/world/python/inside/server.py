@@ -4,7 +4,7 @@ Requests and answers are frames; options and results are JSON.
 
     open, limits, modules                                ->  ready, facts
     run, run, room, parent, state, options, code         ->  done, run, result  |  lost, run, why
-    cancel, run                                          ->  lost, run, why
+    cancel, run, room, state                             ->  lost, run, why  |  nothing, if it has ended
     drop, room, state; close, room                       ->  nothing
 
 State 0 of a room is the empty one; a room is made when it is first used. The end of stdin ends everything.
@@ -104,6 +104,8 @@ class Server:
         elif kind == b"cancel" and frame[1] in self._runs:
             self._runs[frame[1]].why = b"cancelled"
             self._runs[frame[1]].deadline = 0.0
+        elif kind == b"cancel" and (frame[2], frame[3]) in self._states:
+            self._forget(self._states[frame[2], frame[3]])  # it ended meanwhile, and nobody knows of it
         elif kind == b"drop" and (frame[1], frame[2]) in self._states:
             self._forget(self._states[frame[1], frame[2]])
         elif kind == b"close":

@@ -156,7 +156,7 @@ from obsspec.sandbox.local import LocalSandboxes
 from obsspec.sandbox.placed import PlacedFile
 from obsspec.sandbox.spec import SandboxSpec
 from obsspec.values import ToolCall
-COMMANDS = ["id; ls -la /home /etc ~ /tmp; echo $$ $PPID; grep Cap /proc/self/status; cat /proc/self/uid_map",
+COMMANDS = ["id; ls -la /home /etc ~ /tmp; echo $$ $PPID; grep Cap[IPEA] /proc/self/status; cat /proc/self/uid_map",
             "echo a > f; chmod 000 f; mkdir -m 0 d; x=1; cd /tmp", "ls -la ~; echo $x; pwd; echo $$"]
 ESCAPES = "unshare -Ur true || mount -t tmpfs x /tmp || umount /proc || touch /usr/x || nsenter -t 1 -m true"
 def call(command): return ToolCall("shell", {"command": command})
@@ -181,9 +181,13 @@ anyio.run(main)
 """
 
 
+NOBODY = ("setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all", "--")
+SMALL_CONTAINER = ("unshare", "--user", "--map-root-user")
+
+
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="needs root, to become somebody else")
-async def test_forks_work_for_an_ordinary_user() -> None:
-    prefix = ["setpriv", "--reuid", "65534", "--regid", "65534", "--clear-groups", "--inh-caps=-all", "--"]
+@pytest.mark.parametrize("prefix", [NOBODY, SMALL_CONTAINER], ids=["ordinary user", "root of a small container"])
+async def test_forks_work_with_one_user(prefix: tuple[str, ...]) -> None:
     if (await anyio.run_process([*prefix, sys.executable, "-c", "import obsspec"], check=False)).returncode:
         pytest.skip("this Python cannot be read by others")
     done = await anyio.run_process([*prefix, sys.executable, "-c", ONE_USER], check=False)

@@ -7,9 +7,10 @@ from types import MappingProxyType
 
 from obsspec.values import ToolCall
 from obsspec.world.tools.expressions import Number, Value, evaluate, of_numbers
-from obsspec.world.tools.holes import Template, abstract
+from obsspec.world.tools.holes import MAX_ANSWER, abstract
 from obsspec.world.tools.seen import Asked, leaves
 from obsspec.world.tools.streak import Streak
+from obsspec.world.tools.template import argument_values, digest
 from obsspec.world.tools.trust import Claim
 
 
@@ -32,35 +33,39 @@ Rule = tuple[str, str]  # how the value comes about, and how it is spelled
 
 
 class Arithmetic:
-    """For each tool and rule (operation and spelling): the template around the value, as long as it keeps holding."""
+    """For each tool and rule (operation and spelling): the template around the value, as long as it keeps holding.
+
+    What may be a mere copy of an argument is no value.
+    """
 
     def __init__(self) -> None:
-        self._streaks: dict[Hashable, dict[Rule, Streak[Template]]] = {}
+        self._streaks: dict[Hashable, dict[Rule, Streak]] = {}
 
     def claims(self, asked: Asked) -> Iterable[Claim]:
         rules = self._streaks.get(_tool(asked.call))
         if not rules:
             return
-        spelled = _spelled(asked.call)
+        spelled, values = _spelled(asked.call), argument_values(asked.call)
         for rule, streak in sorted(rules.items(), key=lambda item: -item[1].length):
-            text = streak.idea.fill({"value": spelled[rule]}) if rule in spelled else None
-            if text is not None and streak.idea.holes:
-                prior = (streak.length + 1) / (streak.length + 2)
-                classes = (("arithmetic", rule[0] == "expression", streak.bucket), (asked.call.name, rule))
-                yield Claim(text, "tools/arithmetic", classes, prior)
-                return
+            if rule in spelled and streak.template.uses("value"):
+                text = streak.template.fill({**values, "value": spelled[rule]})
+                if text is not None:
+                    prior = (streak.length + 1) / (streak.length + 2)
+                    classes = (("arithmetic", rule[0] == "expression", streak.bucket), (asked.call.name, rule))
+                    yield Claim(text, "tools/arithmetic", classes, prior)
+                    return
 
     def learn(self, asked: Asked, text: str) -> None:
         spelled = _spelled(asked.call)
-        if not spelled:
+        if not spelled or len(text) > MAX_ANSWER:
             return
+        values, call = argument_values(asked.call), digest(asked.call)
         rules = self._streaks.setdefault(_tool(asked.call), {})
         for rule, value in spelled.items():
-            template = abstract(text, {"value": value})
             if rule in rules:
-                rules[rule].see(template, hash(repr(asked.call.arguments)))
-            elif template.holes:
-                rules[rule] = Streak(template, {hash(repr(asked.call.arguments))})
+                rules[rule].see(text, {**values, "value": value}, call)
+            elif value in text:
+                rules[rule] = Streak(abstract(text, {**values, "value": value}), {call})
 
 
 def _tool(call: ToolCall) -> Hashable:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from obsspec.world.tools.entities import Entities, Key, Known, read_object, write_like
 from obsspec.world.tools.programs import Node, NoValueError, apply, explain, merge
@@ -26,6 +27,7 @@ class Objects:
         self._entities = Entities()
         self._programs: dict[str, _Program] = {}
         self._example: dict[str, str] = {}
+        self._changing: dict[str, bool] = {}
 
     def claims(self, asked: Asked) -> Iterable[Claim]:
         key = self._entities.key_of(asked.call)
@@ -33,6 +35,8 @@ class Objects:
         if key is None or known is None:
             return
         example = self._example.get(asked.call.name, "")
+        if not _alike(known.value, read_object(example)):
+            return
         shown = write_like(known.value, example)
         if shown is not None:
             yield Claim(shown, "tools/object", self._seen_classes(asked, known), 0.6)
@@ -57,6 +61,7 @@ class Objects:
         self._entities.learn(asked, value)
         if known is None or key is None or value.get(key[0]) != key[1]:
             return
+        self._changing[asked.call.name] = self._changing.get(asked.call.name, False) or value != known.value
         node = explain(value, known.value, asked.call.arguments)
         program = self._programs.get(asked.call.name)
         merged = node if program is None else merge(program.node, node)
@@ -71,5 +76,10 @@ class Objects:
         return (state, (*state, asked.call.name))
 
     def _seen_classes(self, asked: Asked, known: Known) -> tuple[Hashable, ...]:
-        state = ("object", known.where, known.fresh)
+        state = ("object", known.where, known.fresh, self._changing.get(asked.call.name))
         return (state, (*state, asked.call.name, known.tool))
+
+
+def _alike(first: dict[str, Any], second: dict[str, Any] | None) -> bool:
+    """Objects of one kind have most of their keys in common."""
+    return second is not None and 2 * len(first.keys() & second.keys()) > len(first.keys() | second.keys())

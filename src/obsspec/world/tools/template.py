@@ -1,4 +1,4 @@
-"""Tools that always answer the same, or the same but for copies of their arguments."""
+"""Tools that always answer the same, or the same but for copies of their arguments and of earlier answers."""
 
 from __future__ import annotations
 
@@ -7,61 +7,84 @@ from collections.abc import Hashable, Iterable
 from functools import lru_cache
 
 from obsspec.values import ToolCall
-from obsspec.world.tools.holes import Template, abstract, hole_values
-from obsspec.world.tools.seen import Asked, leaves
+from obsspec.world.tools.holes import MAX_ANSWER, Template, abstract, spellings
+from obsspec.world.tools.seen import Asked, leaves, read_json
 from obsspec.world.tools.streak import Streak
 from obsspec.world.tools.trust import Claim
 
 _MAX_CLASSES = 20_000
+_LOOK_BACK = 8  # answers
 
 
 class Templates:
     """Answers to calls of one kind: the tool with the names of its arguments, or with how its one text looks."""
 
     def __init__(self) -> None:
-        self._streaks: dict[Hashable, Streak[Template]] = {}
+        self._streaks: dict[Hashable, Streak] = {}
 
     def claims(self, asked: Asked) -> Iterable[Claim]:
-        values = argument_values(asked.call)
-        arguments = _digest(asked.call)
-        for kind in kinds(asked.call):
-            streak = self._streaks.get(kind)
-            text = None if streak is None else streak.idea.fill(values)
-            if streak is not None and text is not None:
-                form = _form(streak.idea)
-                prior = (streak.length + (form != "data")) / (streak.length + 1 + (form != "data"))
+        call = digest(asked.call)
+        known = [(kind, streak) for kind in kinds(asked.call) if (streak := self._streaks.get(kind)) is not None]
+        values = values_before(asked) if any(streak.template.holes for _, streak in known) else {}
+        for kind, streak in known:
+            text = streak.template.fill(values)
+            if text is not None:
+                form = _form(streak.template)
+                sentence = form in ("text", "filled")
+                prior = (streak.length + sentence) / (streak.length + 1 + sentence)
                 classes = (
                     ("constant", form, streak.bucket),
                     ("constant", asked.call.name, streak.bucket),
                     ("constant", kind),
                 )
-                yield Claim(text, "tools/constant", classes, prior, 3.0, evidence=arguments not in streak.shown)
+                yield Claim(text, "tools/constant", classes, prior, 3.0, evidence=call not in streak.shown)
 
     def learn(self, asked: Asked, text: str) -> None:
-        template = abstract(text, argument_values(asked.call))
-        arguments = _digest(asked.call)
+        if len(text) > MAX_ANSWER:
+            return
+        values = values_before(asked)
         for kind in kinds(asked.call):
-            if kind not in self._streaks and len(self._streaks) < _MAX_CLASSES:
-                self._streaks[kind] = Streak(template)
-            if kind in self._streaks:
-                self._streaks[kind].see(template, arguments)
+            streak = self._streaks.get(kind)
+            if streak is not None:
+                streak.see(text, values, digest(asked.call))
+            elif len(self._streaks) < _MAX_CLASSES:
+                self._streaks[kind] = Streak(abstract(text, values), {digest(asked.call)})
 
 
-def _digest(call: ToolCall) -> int:
+def digest(call: ToolCall) -> int:
+    """Tells calls of one tool apart."""
     return hash(repr(sorted(call.arguments.items())))
 
 
 def _form(template: Template) -> str:
-    """Constant data says less about the next answer than a constant sentence."""
-    if template.holes:
+    """Constant data, and ids even more, say less about the next answer than a constant sentence."""
+    text = "".join(template.texts).strip()
+    if re.search(r"\d{4}", text):
+        return "filled id" if template.varies else "id"
+    if template.varies:
         return "filled"
-    text = template.parts[0].strip()
     return "data" if text[:1] in ("{", "[", "(") or text[:1].isdigit() else "text"
+
+
+def values_before(asked: Asked) -> dict[str, str]:
+    """The scalars in the arguments, then those in the last answers of the rollout, by path, spelled as in texts."""
+    values = argument_values(asked.call)
+    for seen in asked.before[-_LOOK_BACK:]:
+        values.update(_answer_values(seen.call.name, seen.text))
+    return values
 
 
 def argument_values(call: ToolCall) -> dict[str, str]:
     """The scalars in the arguments, by path, spelled as in texts."""
-    return hole_values({".".join(map(str, path)): value for path, value in leaves(dict(call.arguments))})
+    return spellings({".".join(map(str, path)): value for path, value in leaves(dict(call.arguments))})
+
+
+@lru_cache(maxsize=1024)
+def _answer_values(tool: str, text: str) -> dict[str, str]:
+    """What of an answer is long enough to be recognised."""
+    found = {f"{tool}>{'.'.join(map(str, path))}": value for path, value in leaves(read_json(text)) if path}
+    kept = {name: value for name, value in found.items() if value is not None and not isinstance(value, bool)}
+    return {name: value for name, value in spellings(kept).items() if len(value) > 2}
 
 
 def kinds(call: ToolCall) -> tuple[Hashable, ...]:

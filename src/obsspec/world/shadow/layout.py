@@ -93,7 +93,7 @@ class _Layout:
 
     def _kind(self, path: str, known: Known) -> Kind:
         """A name with a dot is most likely a file; where it is a guess, the second variant guesses the opposite."""
-        if path in self._seen_in:
+        if path in self._seen_in or path in USUAL:
             return Kind.DIRECTORY
         if known.kind is not None:
             return known.kind

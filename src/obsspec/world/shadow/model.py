@@ -11,6 +11,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 from obsspec.protocols import Emit
+from obsspec.sandbox.fork import ForkError
 from obsspec.speculation.classes import command_class
 from obsspec.values import Context, Observation, Prediction, SandboxError, ToolCall
 from obsspec.world.formats import FormatLearner
@@ -87,8 +88,8 @@ class ShadowWorldModel:
             return
         try:
             tried = await self._try(context, text)
-        except SandboxError:
-            self._counts["trouble"] += 1
+        except SandboxError as error:
+            self._trouble(error)
             return
         if tried is None:
             return
@@ -102,8 +103,8 @@ class ShadowWorldModel:
         try:
             await self._settle_doubts()
             await self._rooms.prepare()
-        except SandboxError:
-            self._counts["trouble"] += 1
+        except SandboxError as error:
+            self._trouble(error)
 
     async def _try(self, context: Context, text: str) -> Tried | None:
         known = self._known
@@ -186,6 +187,10 @@ class ShadowWorldModel:
             known.images.add(image_id, facts)
         else:
             known.images.learn(image_id, command.script, truth, facts)
+
+    def _trouble(self, error: SandboxError) -> None:
+        why = error.refusal if isinstance(error, ForkError) else "sandbox"
+        self._counts[f"trouble: {why}"] += 1
 
     def _keep(self, key: bytes, tried: Tried) -> None:
         self._tried[key] = tried

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import posixpath
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 MAX_PATHS = 800
 
@@ -12,12 +11,17 @@ def sequences(paths: Sequence[str]) -> list[tuple[str, list[str]]]:
     """Directories with at least two entries, and these in the order of their first appearance."""
     found: dict[str, dict[str, None]] = {}
     for path in paths[:MAX_PATHS]:
-        here = str(path)
-        while here != "/":
-            directory, name = posixpath.dirname(here), posixpath.basename(here)
+        for directory, name in _steps(path):
             found.setdefault(directory, {})[name] = None
-            here = directory
     return [(directory, list(names)) for directory, names in found.items() if len(names) > 1]
+
+
+def _steps(path: str) -> Iterator[tuple[str, str]]:
+    """Each directory on the way up, and the entry of it that the path goes through."""
+    while path != "/":
+        directory, _, name = path.rpartition("/")
+        path = directory or "/"
+        yield path, name
 
 
 def merge_order(known: list[str], seen: Sequence[str]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from obsspec.world.tools.sql.canonical import canonical
 from obsspec.world.tools.sql.messages import Complaint, Fault, read_fault
 from obsspec.world.tools.sql.relations import relation_of
 from obsspec.world.tools.sql.rows import read_rows
@@ -9,16 +10,25 @@ from obsspec.world.tools.sql.schema import Schema, Table, columns_of
 from obsspec.world.tools.sql.scopes import ColumnName, Name, TableName, names_of
 from obsspec.world.tools.sql.statement import Kind, Statement
 
+_MAX_IMAGES = 50_000
+_TELLING = 40  # characters of an answer that only equal databases give
+
 
 class Databases:
-    """Schemas by image; images whose errors name the same database, or that list the same tables, share one."""
+    """Schemas by image.
+
+    Images share one if their errors name the same database, or if one of yet unknown name answers like only one other.
+    """
 
     def __init__(self) -> None:
         self._by_image: dict[str, Schema] = {}
         self._by_name: dict[str, Schema] = {}
+        self._witnesses: dict[tuple[str, int], set[str]] = {}  # databases by what they answered to what
 
     def of(self, image: str) -> Schema:
         """What is known of the database of an image."""
+        if image not in self._by_image and len(self._by_image) >= _MAX_IMAGES:
+            del self._by_image[next(iter(self._by_image))]
         return self._by_image.setdefault(image, Schema())
 
     def learn(self, image: str, statement: Statement, text: str) -> None:
@@ -26,12 +36,18 @@ class Databases:
         read = read_fault(text)
         if read is not None:
             self._complaint(image, statement, read[1])
-        elif statement.kind is Kind.TABLES:
-            self._listing(image, text)
-        elif statement.kind is Kind.COLUMNS:
-            self._columns(image, statement.table, text)
-        elif statement.kind is Kind.QUERY and (rows := read_rows(text)) is not None:
-            schema = self.of(image)
+            return
+        rows = read_rows(text)
+        if not rows and text != "[]":
+            return
+        self._compare(image, statement, text)
+        schema = self.of(image)
+        if statement.kind is Kind.TABLES and rows:
+            schema.list(text, frozenset(str(row[0]).lower() for row in rows))
+        elif statement.kind is Kind.COLUMNS and rows and len({len(row) for row in rows}) == 1:
+            if "." not in statement.table:
+                schema.table(statement.table).describe(rows)
+        elif statement.kind is Kind.QUERY and rows is not None:
             _confirm(schema, names_of(statement) or ())
             relation = relation_of(statement)
             if relation is not None:
@@ -39,7 +55,7 @@ class Databases:
 
     def _complaint(self, image: str, statement: Statement, fault: Fault) -> None:
         if fault.complaint is Complaint.TABLE:
-            if fault.database:
+            if fault.database and f"{fault.database}." not in statement.text.lower().replace("`", ""):
                 self._call(image, fault.database)
             self.of(image).miss(fault.name.lower())
         names = names_of(statement) or () if statement.kind is Kind.QUERY else ()
@@ -52,26 +68,25 @@ class Databases:
         if fault.complaint is Complaint.COLUMN and isinstance(name, ColumnName):
             _deny(schema, name)
 
-    def _listing(self, image: str, text: str) -> None:
-        rows = read_rows(text)
-        if not rows:
+    def _compare(self, image: str, statement: Statement, text: str) -> None:
+        """Finds the one database that gave this answer before."""
+        if len(text) < _TELLING or statement.kind is Kind.LOOK or "_schema" in statement.text.lower():
             return
-        tables = frozenset(str(row[0]).lower() for row in rows)
-        known = [schema for schema in self._by_name.values() if schema.listing == text]
-        if not self.of(image).name and len(known) == 1 and len(tables) > 1:
-            self._join(image, known[0])
-        self.of(image).list(text, tables)
-
-    def _columns(self, image: str, table: str, text: str) -> None:
-        rows = read_rows(text)
-        if rows and len({len(row) for row in rows}) == 1 and "." not in table:
-            self.of(image).table(table).describe(rows)
+        asked = statement.kind + statement.table if statement.tree is None else canonical(statement)
+        witness = (asked, hash(text.replace("b'", "'")))
+        names = self._witnesses.setdefault(witness, set())
+        schema = self.of(image)
+        if schema.name:
+            names.add(schema.name)
+        elif len(names) == 1:
+            self._join(image, self._by_name[next(iter(names))])
 
     def _call(self, image: str, name: str) -> None:
         """The database of this image is called `name`."""
         schema = self.of(image)
-        if not schema.name:
-            schema.name = name
+        if schema.name:
+            return
+        schema.name = name
         if name in self._by_name:
             self._join(image, self._by_name[name])
         else:

@@ -2,8 +2,9 @@
 
 Both arms make the same rollouts with clients that answer at once, so everything that is measured is ours. The arms
 alternate within a repetition and share the task; the figure is the mean of the paired differences with a 95 % interval.
-Two cases: `match`, where every turn is predicted, branched and kept, and `rollback`, where every turn's guess is
-wrong, which adds a discarded generation. `off` (D = 0) is a session that never speculates.
+`match`: every turn is predicted, branched and kept; `rollback`: every turn's guess is wrong, which adds a discarded
+generation; `gated`: every turn is predicted and weighed, and nothing is started, since there is no time to hide.
+`off` (D = 0) is a session that never speculates.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import anyio
 from obsspec.protocols import Emit, OnTokens
 from obsspec.rollout.loop import run_loop
 from obsspec.rollout.rules import Limits, RolloutRules
+from obsspec.speculation.expected_value import ExpectedValueGate
+from obsspec.speculation.gate import Gate
 from obsspec.speculation.session import SpeculationSettings, open_session
 from obsspec.testing import toy_renderer
 from obsspec.values import (
@@ -88,9 +91,15 @@ class Case:
     name: str
     depth: int
     right: bool
+    gate: Gate | None = None
 
 
-CASES = (Case("off", 0, True), Case("match", 1, True), Case("rollback", 1, False))
+CASES = (
+    Case("off", 0, True),
+    Case("gated", 1, True, ExpectedValueGate()),
+    Case("match", 1, True),
+    Case("rollback", 1, False),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +136,9 @@ async def with_session(work: Workload, case: Case) -> None:
     world_model = InstantWorldModel(_observation(work) if case.right else Observation("wrong"))
     rules = work.rules()
     settings = SpeculationSettings(depth=case.depth)
-    async with open_session(policy, world_model, rules, settings=settings) as session:
+    async with open_session(policy, world_model, rules, settings=settings, gate=case.gate) as session:
         await run_loop("x" * work.prompt_tokens, rules, session.policy, session.sandbox(sandbox))
-    matches = sum(attempt.outcome == "match" for attempt in session.report.attempts)
+    matches = sum(attempt.would_match for attempt in session.report.attempts)
     assert matches == (work.turns - 1 if case.depth and case.right else 0), "the case is not what it says"
 
 

@@ -14,6 +14,7 @@ from obsspec.rollout.trajectory import Trajectory
 from obsspec.speculation import session as session_module
 from obsspec.speculation.commands import (
     Command,
+    Decided,
     Discard,
     DiscardReason,
     Generate,
@@ -301,6 +302,58 @@ def count_equal_candidates_twice(patch: pytest.MonkeyPatch) -> None:
         return self._maybe_start(node, len(node.candidates) - 1, version, elapsed_s)
 
     patch.setattr(Controller, "_branch", branch)
+
+
+@fault(checks.walks)
+def start_what_the_gate_refused(patch: pytest.MonkeyPatch) -> None:
+    original = Controller._maybe_start
+
+    def start(self: Controller, node: Node, number: int, version: str | None, elapsed_s: float) -> list[Command]:
+        commands = original(self, node, number, version, elapsed_s)
+        candidate = node.candidates[number]
+        if not candidate.refused or candidate.key is None:
+            return commands
+        child = self._add(candidate.key, node.level + 1, node, candidate.origin, candidate.observations)
+        node.branches_started += 1
+        return [*commands, Generate(child.id, child.key, speculative=True)]
+
+    patch.setattr(Controller, "_maybe_start", start)
+
+
+@fault(checks.walks)
+def forget_what_the_gate_refused(patch: pytest.MonkeyPatch) -> None:
+    """Then nothing would be learnt while the gate is closed, and it would stay closed."""
+    original = Controller._branch
+
+    def branch(self: Controller, node: Node, *args: Any) -> list[Command]:
+        commands = original(self, node, *args)
+        node.candidates[:] = [candidate for candidate in node.candidates if not candidate.refused]
+        return commands
+
+    patch.setattr(Controller, "_branch", branch)
+
+
+@fault(checks.episodes, "open: ")
+def tell_the_gate_nothing_of_discarded_generations(patch: pytest.MonkeyPatch) -> None:
+    original = Session._generated
+
+    def generated(self: Session, work: Any, *, finished: bool) -> None:
+        if finished:
+            original(self, work, finished=finished)
+        else:
+            work.generating = None
+
+    patch.setattr(Session, "_generated", generated)
+
+
+@fault(checks.episodes, "accounting")
+def lose_the_decisions(patch: pytest.MonkeyPatch) -> None:
+    original = Session._run
+
+    def run(self: Session, commands: list[Command]) -> None:
+        original(self, [command for command in commands if not isinstance(command, Decided)])
+
+    patch.setattr(Session, "_run", run)
 
 
 @fault(checks.episodes, "learning")

@@ -5,10 +5,16 @@ G: seconds of a policy turn; T: seconds of a turn's tools, by command class; w: 
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
+
 WINDOW = 32  # the latest samples count
 POINTS = 8  # a distribution is this many equally likely values
 ENOUGH = 3  # samples of a class before it stands for itself
 KINDS = 1024  # classes kept; the oldest is forgotten first
+_MIDDLES = [
+    range(size) if size <= POINTS else [(2 * i + 1) * size // (2 * POINTS) for i in range(POINTS)]
+    for size in range(WINDOW + 1)
+]
 LATE = 2.0  # a source that had not answered when it was stopped is taken to need this much longer
 
 GENERATION_S = (0.5, 1.0, 2.0, 4.0)  # priors, until something was seen
@@ -19,10 +25,11 @@ PREDICTION_S = (0.05, 0.1, 0.2)
 class Samples:
     """The latest values of one quantity, as equally likely points. `prior` stands until there are any."""
 
-    __slots__ = ("_points", "_values", "count")
+    __slots__ = ("_ordered", "_points", "_values", "count")
 
     def __init__(self, prior: tuple[float, ...]) -> None:
-        self._values: list[float] = []
+        self._values: list[float] = []  # a ring, and the same in order
+        self._ordered: list[float] = []
         self._points: tuple[float, ...] | None = prior
         self.count = 0
 
@@ -30,7 +37,9 @@ class Samples:
         if len(self._values) < WINDOW:
             self._values.append(value)
         else:
+            del self._ordered[bisect_left(self._ordered, self._values[self.count % WINDOW])]
             self._values[self.count % WINDOW] = value
+        insort(self._ordered, value)
         self.count += 1
         self._points = None
 
@@ -38,10 +47,7 @@ class Samples:
     def points(self) -> tuple[float, ...]:
         """At most `POINTS` values in ascending order: the middles of as many equal shares."""
         if self._points is None:
-            ordered, size = sorted(self._values), len(self._values)
-            if size > POINTS:
-                ordered = [ordered[(2 * i + 1) * size // (2 * POINTS)] for i in range(POINTS)]
-            self._points = tuple(ordered)
+            self._points = tuple([self._ordered[i] for i in _MIDDLES[len(self._ordered)]])
         return self._points
 
     @property

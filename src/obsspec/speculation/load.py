@@ -28,6 +28,7 @@ class LoadModel:
         self._area_s = 0.0  # up to when
         self._level = 0.0  # the number in flight since then
         self._usual = 0.0
+        self._fit: tuple[float, float] | None = TOKEN_S, TOKEN_S * SLOWING
         self._weight = self._n = self._y = self._nn = self._ny = self._yy = self._ww = 0.0  # decayed sums
 
     @property
@@ -58,8 +59,11 @@ class LoadModel:
     @property
     def fit(self) -> tuple[float, float]:
         """(a, b), neither negative."""
-        if not self._weight:
-            return TOKEN_S, TOKEN_S * SLOWING
+        if self._fit is None:
+            self._fit = self._fitted()
+        return self._fit
+
+    def _fitted(self) -> tuple[float, float]:
         n, y = self._n / self._weight, self._y / self._weight
         variance = max(0.0, self._nn / self._weight - n * n)
         covariance = self._ny / self._weight - n * y
@@ -85,6 +89,7 @@ class LoadModel:
         self._area_s = now_s
 
     def _learn(self, n: float, y: float, weight: float) -> None:
+        self._fit = None
         n = max(1.0, n)
         self._weight = self._weight * FORGET + weight
         self._n = self._n * FORGET + weight * n

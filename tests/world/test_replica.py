@@ -109,6 +109,20 @@ async def test_it_follows_turns_that_were_never_predicted() -> None:
         await one.step("ls -la")
 
 
+async def test_turns_without_calls_and_turns_that_were_not_learnt_are_part_of_the_history() -> None:
+    async with rollout() as one:
+        one.history.append(Exchange((), (Observation("malformed call"),)))
+        await one.step("echo 1 > f")
+        one.history.append(Exchange(calls("echo 2 >> f"), (await one.real.execute(calls("echo 2 >> f")[0]),)))
+        one.history.append(Exchange((), (Observation("malformed call"),)))
+        first = await one.guess("cat f")
+        assert first.observations[0].text == "1\n2\n(exit_code=0)"
+        broken = Exchange((), (Observation("malformed call"),))
+        assert await one.guess("cat f", ahead=[first, broken]) == first
+        await one.step("cat f")
+        assert one.replica.silence is None
+
+
 async def test_predicted_turns_run_on_copies_and_a_rollback_leaves_no_trace() -> None:
     async with rollout() as one:
         first = await one.guess("echo 1 > a; echo done")

@@ -53,7 +53,7 @@ MOVES = st.lists(
 )
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(MOVES, st.data())
 def test_it_survives_any_order_of_guesses_cancellations_and_rollbacks(
     moves: list[tuple[str, str]], data: st.DataObject

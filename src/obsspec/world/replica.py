@@ -22,7 +22,7 @@ from obsspec.sandbox.forks import Forks, open_forks
 from obsspec.sandbox.limits import Limits
 from obsspec.sandbox.profile import STANDARD, Profile
 from obsspec.sandbox.spec import SandboxSpec
-from obsspec.values import ConfigError, Context, Observation, Prediction, SandboxError, ToolCall
+from obsspec.values import ConfigError, Context, Exchange, Observation, Prediction, SandboxError, ToolCall
 from obsspec.world.effects import Effects, effects
 from obsspec.world.replica_runs import Commands, Run, Runs, Trouble
 
@@ -73,7 +73,7 @@ class Replica:
         self._runs: Runs | None = None
         self._tasks: TaskGroup | None = None
         self._path: list[Commands] = []  # the committed turns
-        self._early: list[tuple[Context, tuple[Observation, ...]]] = []  # committed before the set-up was done
+        self._early: list[Exchange] = []  # committed before the set-up was done
 
     async def live(self, tasks: TaskGroup, spec: SandboxSpec, settings: ReplicaSettings) -> None:
         """Set up, and stay until cancelled. What runs belongs to `tasks`."""
@@ -88,8 +88,9 @@ class Replica:
             ) as forks:
                 self._forks = forks
                 self._tasks, self._runs = tasks, Runs(self._start_soon, forks.root)
-                for context, observations in self._early:
-                    self._follow(self._runs, context, observations)
+                early, self._early = self._early, []
+                for exchange in early:
+                    self._follow(self._runs, exchange)
                 self._ready.set()
                 await anyio.sleep_forever()
         except (SandboxError, ConfigError, OSError) as error:
@@ -112,6 +113,8 @@ class Replica:
         """Emits what the turn prints, or nothing. Waits for the set-up."""
         if self.silence is None:
             await self._ready.wait()
+        if self._runs is not None:
+            self._catch_up(context)
         known, commands = len(self._path), _commands(context.calls)
         turns = [_commands(exchange.calls) for exchange in context.history]
         if breadth < 1 or self._runs is None or self.silence is not None or turns[:known] != self._path:
@@ -126,21 +129,32 @@ class Replica:
 
     def learn(self, context: Context, observations: tuple[Observation, ...]) -> None:
         """Follow a committed turn, and compare with what it really printed once that is known here, too."""
+        self._catch_up(context)
+        self._commit(Exchange(context.calls, observations))
+
+    def _catch_up(self, context: Context) -> None:
+        """Turns without calls are not learnt from, nor are those of a loop that does not say what its tools return."""
+        for exchange in context.history[len(self._path) + len(self._early) : context.committed]:
+            self._commit(exchange)
+
+    def _commit(self, exchange: Exchange) -> None:
         if self.silence is not None:
             return
         if self._runs is None:
-            self._early.append((context, observations))
+            self._early.append(exchange)
         else:
-            self._follow(self._runs, context, observations)
+            self._follow(self._runs, exchange)
 
-    def _follow(self, runs: Runs, context: Context, observations: tuple[Observation, ...]) -> None:
-        commands = _commands(context.calls)
+    def _follow(self, runs: Runs, exchange: Exchange) -> None:
+        commands = _commands(exchange.calls)
+        self._path.append(commands)
+        if not commands:
+            return
         run = runs.commit(commands)
         if run is None:
             self.fall_silent(Silence.DIVERGED, "the turn that was certain to be executed was not")
-            return
-        self._path.append(commands)
-        self._start_soon(self._compare, run, observations)
+        else:
+            self._start_soon(self._compare, run, exchange.observations)
 
     def _start_soon(self, work: Callable[..., Awaitable[None]], *arguments: object) -> None:
         assert self._tasks is not None
@@ -159,7 +173,7 @@ class Replica:
             self.fall_silent(Silence.SANDBOX, run.detail or "a committed turn could not be followed")
         elif run.timed_out or any(observation.timed_out for observation in observations):
             self.fall_silent(Silence.TIMED_OUT, f"`{run.commands[-1]}` was killed midway")
-        elif run.jobs:
+        elif run.jobs or not observations:
             self.counts.unknown += 1
         else:
             self._judge(run, run.result, observations)

@@ -94,7 +94,7 @@ class Runs:
         `certain`: `commands` will be committed whatever comes out (and `turns` is empty).
         """
         state, before = self.position, self._last
-        for turn in turns:
+        for turn in filter(None, turns):
             before = self._run(state, turn, before, in_place=False)
             state = before.after
         return self._run(state, commands, before, in_place=certain)

@@ -50,8 +50,9 @@ class Arithmetic:
             if rule in spelled and streak.template.uses("value"):
                 text = streak.template.fill({**values, "value": spelled[rule]})
                 if text is not None:
-                    prior = (streak.length + 1) / (streak.length + 2)
-                    classes = (("arithmetic", rule[0] == "expression", streak.bucket), (asked.call.name, rule))
+                    written = rule[0] == "expression"  # rather than guessed from a few numbers
+                    prior = (streak.length + (3 if written else 1)) / (streak.length + (4 if written else 2))
+                    classes = (("arithmetic", written, streak.bucket), (asked.call.name, rule))
                     yield Claim(text, "tools/arithmetic", classes, prior)
                     return
 

@@ -41,7 +41,7 @@ class Sql:
         style = self._styles.get(asked.call.name)
         text = None if style is None else write_fault(style, fault)
         if text is not None:
-            yield Claim(text, f"tools/sql/{fault.complaint}", _classes(fault), 0.8)
+            yield Claim(text, f"tools/sql/{fault.complaint}", _classes(fault), 0.9)
 
     def learn(self, asked: Asked, text: str) -> None:
         statement = statement_of(asked.call)
@@ -60,15 +60,15 @@ class Sql:
     def _answer(self, asked: Asked, statement: Statement, schema: Schema, sure: bool) -> Iterable[Claim]:
         match statement.kind:
             case Kind.TABLES if schema.listing is not None:
-                yield Claim(schema.listing, "tools/sql/tables", (("sql", "tables"),), 0.8)
+                yield Claim(schema.listing, "tools/sql/tables", (("sql", "tables"),), 0.95)
             case Kind.COLUMNS if statement.table in schema.tables:
                 columns = schema.tables[statement.table].columns
                 if columns is not None:
                     fields = self._bytes.get(asked.call.name, frozenset())
                     text = write_rows([_spell(row, fields) for row in columns])
-                    yield Claim(text, "tools/sql/columns", (("sql", "columns"),), 0.8)
+                    yield Claim(text, "tools/sql/columns", (("sql", "columns"),), 0.95)
             case Kind.QUERY | Kind.LOOK if (text := schema.answers.get(canonical(statement))) is not None:
-                yield Claim(text, "tools/sql/equal", (("sql", "equal"), ("sql", "equal", text[:1] == "[")), 0.8)
+                yield Claim(text, "tools/sql/equal", (("sql", "equal"), ("sql", "equal", text[:1] == "[")), 0.95)
             case Kind.QUERY if (relation := relation_of(statement)) is not None:
                 yield from _derived(relation, schema, sure)
             case _:
@@ -80,7 +80,7 @@ def _derived(relation: Relation, schema: Schema, sure: bool) -> Iterable[Claim]:
     if schema.facts.is_empty(relation):
         nothing = answer_of_nothing(relation)
         if nothing is not None:
-            yield Claim(write_rows(nothing), "tools/sql/empty", (("sql", "empty", sure),), 0.8 if sure else 0.5)
+            yield Claim(write_rows(nothing), "tools/sql/empty", (("sql", "empty", sure),), 0.9 if sure else 0.5)
 
         return
     star = any(isinstance(item, exp.Star) for item in relation.select.expressions)
@@ -91,7 +91,7 @@ def _derived(relation: Relation, schema: Schema, sure: bool) -> Iterable[Claim]:
         if found is not None:
             single, joined = not fact.conditions, len(relation.order) > 1
             classes = (("sql", "rows", found.kind), ("sql", "rows", found.kind, joined, single, sure))
-            yield Claim(write_rows(found.rows), "tools/sql/rows", classes, 0.7)
+            yield Claim(write_rows(found.rows), "tools/sql/rows", classes, 0.8)
             return
 
 

@@ -60,7 +60,7 @@ async def printed(rooms: Rooms, script: str, image: Image | None = None, name: s
 
 
 async def test_it_says_what_commands_print_of_files_that_were_shown(rooms: Rooms) -> None:
-    rollout = Rollout(ShadowWorldModel(rooms, least=0.3))
+    rollout = Rollout(ShadowWorldModel(rooms, least=0.2))
     await rollout.turn("find /w", "/w\n/w/b.txt\n/w/a.txt\n")
     await rollout.turn("cat /w/a.txt", "one two\nthree\n")
     said = await rollout.ask("wc -w < /w/a.txt")
@@ -82,7 +82,7 @@ async def test_it_never_says_what_it_made_up(rooms: Rooms) -> None:
 
 
 async def test_changes_of_the_rollout_are_run_again_and_seen_only_by_it(rooms: Rooms) -> None:
-    model = ShadowWorldModel(rooms, least=0.3)
+    model = ShadowWorldModel(rooms, least=0.2)
     rollout, other = Rollout(model), Rollout(model)
     for each in (rollout, other):
         await each.turn("ls -A /w", "a.txt\n")
@@ -106,7 +106,7 @@ async def test_it_learns_from_silence_too(rooms: Rooms) -> None:
 
 
 async def test_the_harness_is_found_out(rooms: Rooms) -> None:
-    rollout = Rollout(ShadowWorldModel(rooms, least=0.3))
+    rollout = Rollout(ShadowWorldModel(rooms, least=0.2))
     for word in ("one", "two", "three", "four", "five", "six"):
         await rollout.turn(f'echo  "{word}  x"; nosuch{word}', f"{word}\n")  # broken apart by a quoted launch
     said = await rollout.ask('echo "seven  x"')
@@ -129,7 +129,7 @@ async def test_trouble_in_the_sandbox_makes_it_silent() -> None:
 
 
 async def test_cancelling_a_prediction_ends_what_it_runs_and_spares_the_rest(rooms: Rooms) -> None:
-    rollout = Rollout(ShadowWorldModel(rooms, least=0.3))
+    rollout = Rollout(ShadowWorldModel(rooms, least=0.2))
     await rollout.turn("ls -A /w", "a.txt\n")
     with anyio.move_on_after(0.3):
         await rollout.ask("while true; do sleep 0.0731; done")
@@ -144,7 +144,7 @@ async def test_nothing_leaves_the_forks(rooms: Rooms) -> None:
     await printed(rooms, f"touch /tmp/{name} /usr/{name} /etc/{name} /root/{name}")
     assert "none" in await printed(rooms, f"ls /tmp/{name} 2>/dev/null || echo none", name="another")
     for directory in ("/tmp", "/usr", "/etc", "/root"):
-        assert name not in os.listdir(directory)
+        assert name not in os.listdir(directory)  # noqa: PTH208
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         assert "refused" in await printed(rooms, f"exec 3<>/dev/tcp/127.0.0.1/{port}")
@@ -157,7 +157,7 @@ async def test_no_process_outlives_the_rooms() -> None:
 
 
 async def test_files_are_listed_in_the_order_that_was_seen(rooms: Rooms) -> None:
-    rollout = Rollout(ShadowWorldModel(rooms, least=0.3))
+    rollout = Rollout(ShadowWorldModel(rooms, least=0.2))
     names = ["c.txt", "a.txt", "sub", "b.txt"]
     await rollout.turn("find /w", "".join(f"/w/{name}\n" for name in names).replace("/w/c", "/w\n/w/c", 1))
     said = await rollout.ask("find /w -mindepth 1")
@@ -166,7 +166,7 @@ async def test_files_are_listed_in_the_order_that_was_seen(rooms: Rooms) -> None
 
 
 async def test_programs_that_are_not_there_are_hidden(rooms: Rooms) -> None:
-    rollout = Rollout(ShadowWorldModel(rooms, least=0.3))
+    rollout = Rollout(ShadowWorldModel(rooms, least=0.2))
     await rollout.turn("diff /a /b", "bash: line 1: diff: command not found\n")
     said = await rollout.ask("echo x; diff /c /d")
     assert said is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from obsspec.sandbox.placed import PlacedFile
 from obsspec.sandbox.spec import EntryKind
+from obsspec.world.shadow.coverage import Coverage, coverage
 from obsspec.world.shadow.facts import Absent, Complete, Exists, Kind, Known, NoProgram, Ordered
 from obsspec.world.shadow.filler import filler
 from obsspec.world.shadow.harness import Harness
@@ -15,6 +16,7 @@ from obsspec.world.shadow.layout import lay_out, read_time
 from obsspec.world.shadow.order import merge_order
 from obsspec.world.shadow.rewrites import Rewrites
 from obsspec.world.shadow.trust import Signs, Trust
+from obsspec.world.shell.effects import shell_effects
 
 NOW = 1_750_000_000.0
 QUOTED = Launch(Shell(Form.QUOTED, "/bin/bash"))
@@ -195,17 +197,42 @@ def test_a_rewrite_that_is_wrong_too_often_is_dropped() -> None:
     assert rewrites.apply("x: not here\n", "x", "bash") == "x: not here\n"
 
 
+def signs(family: str = "find", kind: OutputKind = OutputKind.EMPTY, covered: Coverage = Coverage.COMPLETE) -> Signs:
+    return Signs(kind, True, covered, Link.ALONE, False, family, "/a")
+
+
 def test_trust_goes_from_coarse_to_fine() -> None:
     trust = Trust()
-    good = Signs(OutputKind.EMPTY, True, Link.ALONE, False, "find", "/a")
-    bad = Signs(OutputKind.EMPTY, True, Link.ALONE, False, "grep", "/a")
-    assert trust.mean(good) == 0.5
     for _ in range(10):
-        trust.record(good, True)
-        trust.record(bad, False)
-    assert trust.mean(good) > 0.85
-    assert trust.mean(bad) < 0.15
-    assert 0.3 < trust.mean(Signs(OutputKind.EMPTY, True, Link.ALONE, False, "ls", "/a")) < 0.7
+        trust.record(signs("find"), True)
+        trust.record(signs("grep"), False)
+    assert trust.mean(signs("find")) > 0.8
+    assert trust.mean(signs("grep")) < 0.2
+    assert 0.3 < trust.mean(signs("ls")) < 0.7
+
+
+def test_what_is_not_covered_has_to_prove_itself() -> None:
+    trust = Trust()
+    assert trust.mean(signs(covered=Coverage.PARTIAL)) < 0.5 < trust.mean(signs(covered=Coverage.COMPLETE))
+    assert trust.mean(signs(kind=OutputKind.SYNTAX, covered=Coverage.PARTIAL)) > 0.5
+
+
+def test_coverage_of_the_files_that_a_command_looks_at() -> None:
+    image = Image()
+    image.learn([Exists("/w/a.txt", Known(Kind.FILE)), Absent("/x")])
+
+    def of(script: str) -> Coverage:
+        return coverage(image, script, shell_effects(script, "/"))
+
+    assert of("echo a | cut -f 1") is Coverage.NOTHING
+    assert of("cat /w/a.txt") is Coverage.COMPLETE
+    assert of("cat /x/y") is Coverage.COMPLETE
+    assert of("ls /w") is Coverage.NAMED
+    assert of("cat /w/a.txt /w/b.txt") is Coverage.PARTIAL
+    assert of("cat /w/`cat /w/b`") is Coverage.PARTIAL
+    image.learn([Complete("/w", frozenset({Kind.FILE, Kind.DIRECTORY}), hidden=True, below=True)])
+    assert of("ls /w") is Coverage.COMPLETE
+    assert of("cat /w/a.txt /w/b.txt") is Coverage.COMPLETE
 
 
 def test_kinds_of_outputs() -> None:

@@ -10,16 +10,20 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
 
+import anyio
+
 from obsspec.protocols import Emit
 from obsspec.sandbox.fork import ForkError
 from obsspec.speculation.classes import command_class
 from obsspec.values import Context, Observation, Prediction, SandboxError, ToolCall
 from obsspec.world.formats import FormatLearner
+from obsspec.world.shadow.coverage import coverage
 from obsspec.world.shadow.facts import Exists, Fact, NoProgram, Ordered, StartsIn
 from obsspec.world.shadow.harness import Harness
 from obsspec.world.shadow.image import Image
 from obsspec.world.shadow.images import Images, Knowledge
 from obsspec.world.shadow.kinds import OutputKind, output_kind, shows_filler
+from obsspec.world.shadow.layout import VARIANTS
 from obsspec.world.shadow.past import Command, Past, read_command, read_past, shell_text
 from obsspec.world.shadow.reading import read_facts
 from obsspec.world.shadow.rewrites import Rewrites
@@ -118,7 +122,7 @@ class ShadowWorldModel:
             self._counts["volatile"] += 1
             return None
         place = Place(f"{self._name} {knowledge.name}", 0, tuple(_run(each, image) for each in past.changes))
-        printed = await self._print(image, place, command)
+        printed, other = await self._print_both(image, place, command)
         self._counts["ran"] += 1
         if not printed.usable:
             self._counts["unusable"] += 1
@@ -126,24 +130,39 @@ class ShadowWorldModel:
         raw = printed.text
         shown = known.rewrites.apply(raw, command.script, command.shell)
         kind = output_kind(shown)
-        steady = kind is OutputKind.SYNTAX
-        if not steady and not shows_filler(raw):
-            other = await self._print(image, Place(place.knowledge, 1, place.changes), command)
-            steady = other.text == raw
+        steady = other.text == raw
+        covered = coverage(image, command.script, command.effects)
         family = command_class((ToolCall("bash", {"command": command.script}),))
         named = " ".join(sorted(command.effects.reads or ())[:_PATHS])
-        signs = Signs(kind, steady, knowledge.link, bool(past.changes), family, named)
+        signs = Signs(kind, steady, covered, knowledge.link, bool(past.changes), family, named)
         return Tried(command, raw, shown, printed.exit_code, signs, place, knowledge)
 
-    async def _print(self, image: Image, place: Place, command: Command) -> Printed:
+    async def _print_both(self, image: Image, place: Place, command: Command) -> tuple[Printed, Printed]:
+        """In both variants at once."""
         run = _run(command, image)
         if command.effects.writes is None and "\n" not in command.script:
             # a line that the shell cannot even parse changes nothing: that is cheaper to find out than to make a copy
             checked = replace(run, arguments=(run.arguments[0], "-n", *run.arguments[1:]))
             printed = await self._rooms.run(image, place, checked, changes=False)
             if printed.exit_code and output_kind(printed.text) is OutputKind.SYNTAX:
-                return printed
-        return await self._rooms.run(image, place, run, changes=command.effects.writes != frozenset())
+                return printed, printed
+        changes = command.effects.writes != frozenset()
+        found: dict[int, Printed] = {}
+        failed: list[SandboxError] = []
+
+        async def one(variant: int) -> None:
+            try:
+                at = replace(place, variant=variant)
+                found[variant] = await self._rooms.run(image, at, run, changes=changes)
+            except SandboxError as error:
+                failed.append(error)
+
+        async with anyio.create_task_group() as tasks:
+            for variant in range(VARIANTS):
+                tasks.start_soon(one, variant)
+        if failed:
+            raise failed[0]
+        return found[0], found[1]
 
     def _render(self, context: Context, tried: Tried) -> str | None:
         format_ = self._known.formats.choose(context.calls[0], context.history)

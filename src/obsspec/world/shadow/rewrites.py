@@ -14,7 +14,7 @@ from difflib import SequenceMatcher
 
 MAX_LINES = 40
 MAX_RULES = 500
-_SLOT = re.compile(r"\d+|'[^'\n]*'|`[^'`\n]*'+|\"[^\"\n]*\"")
+_SLOT = re.compile(r"\d+|'[^'\n]{2,}'|`[^'`\n]{2,}'|\"[^\"\n]{2,}\"")
 _MESSAGE = re.compile(r"[^:\d/]*: .*[a-z]{3}")
 _SHELL = "\x01"
 

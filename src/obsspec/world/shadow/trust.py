@@ -1,13 +1,14 @@
 """How often a shadow run is right, by what can be seen of it: Beta posteriors from coarse to fine, each the prior of
 the next.
 
-    p0 = 1/2,  p(i+1) = (right + w p(i)) / (seen + w)
+    p0 by what is covered,  p(i+1) = (right + w p(i)) / (seen + w)
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from obsspec.world.shadow.coverage import Coverage
 from obsspec.world.shadow.images import Link
 from obsspec.world.shadow.kinds import OutputKind
 
@@ -20,25 +21,34 @@ ENTRIES = 8192
 class Signs:
     """What can be seen of one run before its outcome is known.
 
-    `steady`: both variants of what is not known print the same. `changed`: commands before may have changed files.
-    `family`: programs of the command. `place`: the files it names.
+    `steady`: both variants of what is not known print the same. `coverage`: of the files it looks at. `changed`:
+    commands before may have changed files. `family`: programs of the command. `place`: the files it names.
     """
 
     kind: OutputKind
     steady: bool
+    coverage: Coverage
     link: Link
     changed: bool
     family: str
     place: str
 
     def cells(self) -> tuple[tuple[object, ...], ...]:
-        base = (self.kind, self.steady)
+        base = (self.kind, self.steady, self.coverage)
         return (
-            ("kind", *base),
+            ("kind", self.kind, self.steady),
+            ("coverage", *base),
             ("link", *base, self.link, self.changed),
             ("family", *base, self.family),
             ("place", *base, self.family, self.link, self.place),
         )
+
+    @property
+    def prior(self) -> float:
+        """Before any outcome."""
+        if self.kind is OutputKind.SYNTAX:
+            return 0.7
+        return 0.6 if self.steady and self.coverage in (Coverage.COMPLETE, Coverage.NOTHING) else 0.3
 
 
 class Trust:
@@ -48,7 +58,7 @@ class Trust:
         self._cells: dict[tuple[object, ...], list[float]] = {}
 
     def mean(self, signs: Signs) -> float:
-        p = 0.5
+        p = signs.prior
         for cell in signs.cells():
             right, seen = self._cells.get(cell, (0.0, 0.0))
             p = (right + WEIGHT * p) / (seen + WEIGHT)

@@ -1,0 +1,50 @@
+"""How far what is known of an image covers the files that a command looks at."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from enum import StrEnum
+
+from obsspec.world.shadow.facts import Kind
+from obsspec.world.shadow.image import Image, of_machine, parents
+from obsspec.world.shadow.layout import USUAL
+from obsspec.world.shell.effects import Effects
+
+_PATH = re.compile(r"(?<![\w.$}])/[\w.+-]+(?:/[\w.+-]+)*")
+_BOTH = frozenset({Kind.FILE, Kind.DIRECTORY})
+
+
+class Coverage(StrEnum):
+    NOTHING = "nothing"  # it names no file of the image
+    COMPLETE = "complete"  # all it names is known, and what is in the directories
+    NAMED = "named"  # all it names is known
+    PARTIAL = "partial"  # some of it may or may not be there
+
+
+def coverage(image: Image, script: str, effects: Effects) -> Coverage:
+    """Of what a script reads, or, where that is not clear, of the paths in its text."""
+    reads = effects.reads
+    paths = set(_PATH.findall(script)) if reads is None else {path for path in reads if path.startswith("/")}
+    paths = {path for path in paths if not of_machine(path) and path not in USUAL}
+    if not paths:
+        return Coverage.NOTHING
+    if not all(_is_known(image, path) for path in paths):
+        return Coverage.PARTIAL
+    return Coverage.COMPLETE if all(_is_complete(image, path) for path in paths) else Coverage.NAMED
+
+
+def _is_known(image: Image, path: str) -> bool:
+    if path == "/" or path in image.paths or path in image.absent:
+        return True
+    if any(above in image.absent for above in parents(path)):
+        return True
+    kinds, hidden = image.shown(posixpath.dirname(path))
+    return kinds >= _BOTH and (hidden or not posixpath.basename(path).startswith("."))
+
+
+def _is_complete(image: Image, path: str) -> bool:
+    known = image.paths.get(path)
+    if known is not None and known.kind is Kind.DIRECTORY:
+        return Kind.FILE in image.shown(path)[0]
+    return path != "/"

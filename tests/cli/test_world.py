@@ -50,9 +50,10 @@ def test_writes_rows_summary_and_picture(data: Path, tmp_path: Path, capsys: pyt
     assert (out / "picture.png").stat().st_size > 10_000
 
 
-def test_ctrl_c_keeps_what_is_done(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("source", ["Interrupts", "Terminates"])
+def test_ctrl_c_keeps_what_is_done(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], source: str) -> None:
     out = tmp_path / "out"
-    sources = "tests.worldeval.conftest:Interrupts"
+    sources = f"tests.worldeval.conftest:{source}"
     assert run("eval", data, "--sources", sources, "--protocols", "epochs", "--out", out) == 130
     assert "interrupted" in capsys.readouterr().out
     assert set(read_rows(out / "rows.parquet")["call"].to_pylist()) == {0, 1}
@@ -92,3 +93,15 @@ def test_the_report_can_be_made_again_from_the_rows(data: Path, tmp_path: Path) 
     assert (out / "picture.png").exists()
     with pytest.raises(ConfigError, match=r"holds no rows\.parquet"):
         run("report", tmp_path)
+
+
+@pytest.mark.sandbox
+def test_probe_says_what_is_the_same_each_time(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures = tmp_path / "figures.json"
+    run("probe", "files-easy-9", "--json", figures)
+    assert json.loads(figures.read_text())["files-easy-9"]["ceiling"] == 1
+    assert "100.0 %" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="--times must be at least 2"):
+        run("probe", "files-easy-9", "--times", 1)
+    with pytest.raises(ConfigError, match="no determinism profile"):
+        run("probe", "files-easy-9", "--determinism", "some")

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from obsspec.protocols import Emit, WorldModel
@@ -119,3 +121,16 @@ class FirstConfident:
     def learn(self, context: Context, observations: tuple[Observation, ...]) -> None:
         for stage in self._stages:
             stage.learn(context, observations)
+
+
+class Terminates:
+    """As if a batch system ended the process at the third call."""
+
+    def __init__(self) -> None:
+        self._asked = 0
+
+    async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
+        self._asked += 1
+        if self._asked == 3:
+            signal.raise_signal(signal.SIGTERM)
+            await anyio.sleep_forever()

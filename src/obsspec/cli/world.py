@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import anyio
@@ -13,19 +17,23 @@ from rich.markup import escape
 
 from obsspec.cli.console import check_json, progress_bar, wide_console, write_json
 from obsspec.rollout.store import json_text
+from obsspec.sandbox.local import LocalSandboxes
+from obsspec.sandbox.profile import PROFILES, parse_profile
 from obsspec.values import ConfigError
 from obsspec.worldeval.bench import Plan
 from obsspec.worldeval.data import Data, open_data
 from obsspec.worldeval.figures import load, summarize
 from obsspec.worldeval.picture import draw
 from obsspec.worldeval.plan import make_plan
+from obsspec.worldeval.probing import probe_all, trajectories, write_ceiling
+from obsspec.worldeval.probing import summarize as summarize_probe
 from obsspec.worldeval.run import count_calls, evaluate
 from obsspec.worldeval.settings import EvalSettings
 from obsspec.worldeval.store import RowWriter, open_rows
-from obsspec.worldeval.table import tables
+from obsspec.worldeval.table import probe_tables, tables
 
 ROWS = "rows.parquet"
-app = App(name="world", help="Evaluate world models on recorded trajectories.")
+app = App(name="world", help="Evaluate world models on recorded trajectories; probe what is deterministic.")
 
 
 @app.command(name="eval")
@@ -48,7 +56,7 @@ def evaluate_sources(
     settings = settings or EvalSettings()
     check_json(json)
     console = wide_console()
-    with open_data(data, settings.arm) as opened:
+    with _end_as_if_interrupted(), open_data(data, settings.arm) as opened:
         try:
             anyio.run(partial(_evaluate, settings, opened, out, console))
             status = 0
@@ -58,6 +66,41 @@ def evaluate_sources(
     summary = _report(out, settings.tool_seconds, console)
     write_json(json, json_text(summary))
     return status
+
+
+@app.command
+def probe(
+    targets: Annotated[tuple[str, ...], Parameter(help="Run folders, or tasks of the suite such as files-easy-9.")],
+    /,
+    *,
+    arm: Annotated[str, Parameter(help="Which rollouts of a run folder.")] = "sequential",
+    determinism: Annotated[str, Parameter(help=f"Determinism profile: {', '.join(PROFILES)}.")] = "standard",
+    times: Annotated[int, Parameter(help="How often each trajectory is run.")] = 2,
+    concurrency: Annotated[int, Parameter(help="Trajectories at a time.")] = 2,
+    json: Annotated[Path | None, Parameter(help="Also write the figures to this file.")] = None,
+) -> None:
+    """Run trajectories again, each time in a fresh sandbox, and say what is not deterministic and why.
+
+    Of a task, its reference solution. The share of commands that print the same each time is the most that a world
+    model can reach; a probed run folder keeps it (probe.json), and `eval` shows it.
+    """
+    if times < 2 or concurrency < 1:
+        raise ConfigError(f"--times must be at least 2 and --concurrency 1, got {times} and {concurrency}")
+    check_json(json)
+    console = wide_console()
+    sandboxes = LocalSandboxes(profile=parse_profile(determinism))
+    figures: dict[str, Any] = {}
+    for target in targets:
+        found = list(trajectories(target, arm))
+        with progress_bar(console) as progress:
+            bar = progress.add_task(escape(target), total=len(found))
+            advance = partial(progress.advance, bar)
+            probed = anyio.run(probe_all, found, sandboxes, times, concurrency, advance)
+        figures[target] = summarize_probe(probed)
+        if Path(target).is_dir():
+            write_ceiling(Path(target), probed, {"determinism": determinism, "arm": arm, "times": times})
+    console.print(probe_tables(figures))
+    write_json(json, json_text(figures))
 
 
 @app.command
@@ -71,6 +114,20 @@ def report(
     if not (folder / ROWS).is_file():
         raise ConfigError(f"{folder} holds no {ROWS}: give a folder that `obsspec world eval` wrote to")
     _report(folder, tool_seconds, wide_console())
+
+
+@contextmanager
+def _end_as_if_interrupted() -> Generator[None, None, None]:
+    """SIGTERM, as `timeout` and batch systems send it, keeps what is done, too."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def _evaluate(settings: EvalSettings, data: list[Data], out: Path, console: Console) -> None:

@@ -9,6 +9,7 @@ from rich.console import Console
 
 from obsspec.protocols import WorldModel
 from obsspec.rollout.collector import Environment
+from obsspec.sandbox.profile import Profile, parse_profile
 from obsspec.sandbox.spec import SandboxSpec
 from obsspec.tasks.environment import TaskEnvironment
 from obsspec.values import ConfigError
@@ -16,7 +17,7 @@ from obsspec.worldeval.lm import open_language_model
 from obsspec.worldeval.settings import EvalSettings, names
 from obsspec.worldeval.sources import Build, Source, find_factory, one_for_all
 
-LM = "lm"
+LM, REPLICA = "lm", "replica"
 
 
 def open_source(name: str, settings: EvalSettings, console: Console) -> AbstractAsyncContextManager[Source]:
@@ -25,10 +26,12 @@ def open_source(name: str, settings: EvalSettings, console: Console) -> Abstract
         return _language_model(settings, console)
     if ":" in name:
         return _ready(find_factory(name))
+    if name == REPLICA:
+        return _opened(name, _replica(parse_profile(settings.determinism)))
     if name not in _OPENERS:
-        known = ", ".join((*_OPENERS, LM))
+        known = ", ".join((*_OPENERS, REPLICA, LM))
         raise ConfigError(f"--sources: unknown {name!r}; known: {known}, or package.module:factory")
-    return _known(name)
+    return _opened(name, _OPENERS[name]())
 
 
 def source_names(settings: EvalSettings) -> list[str]:
@@ -37,10 +40,10 @@ def source_names(settings: EvalSettings) -> list[str]:
 
 
 @asynccontextmanager
-async def _known(name: str) -> AsyncGenerator[Source, None]:
+async def _opened(name: str, opening: AbstractAsyncContextManager[Build]) -> AsyncGenerator[Source, None]:
     async with AsyncExitStack() as stack:
         try:
-            build = await stack.enter_async_context(_OPENERS[name]())
+            build = await stack.enter_async_context(opening)
         except ModuleNotFoundError as error:
             raise ConfigError(f"--sources {name}: no module {error.name}; install it or leave the source out") from None
         yield Source(name, build)
@@ -102,21 +105,20 @@ async def _shadow() -> AsyncGenerator[Build, None]:
 
 
 @asynccontextmanager
-async def _replica() -> AsyncGenerator[Build, None]:
-    from obsspec.world.replica import Replicas
+async def _replica(profile: Profile) -> AsyncGenerator[Build, None]:
+    from obsspec.world.replica import Replicas, ReplicaSettings
 
     def spec_of(environment: Environment) -> SandboxSpec | None:
         return environment.task.spec if isinstance(environment, TaskEnvironment) else None
 
-    yield lambda: Replicas(spec_of)
+    yield lambda: Replicas(spec_of, ReplicaSettings(profile=profile))
 
 
 _OPENERS: dict[str, Callable[[], AbstractAsyncContextManager[Build]]] = {
     "rules": _rules,
     "memory": _memory,
     "tools": _tools,
-    "replica": _replica,
     "python": _python,
     "shadow": _shadow,
 }
-CHEAP = ("rules", "memory", "tools", "python", "shadow")  # they need no engine and no sandbox of the task
+CHEAP = tuple(_OPENERS)  # cheapest first; they need no engine and no sandbox of the task

@@ -19,7 +19,8 @@ class Recorded:
     """One turn with a tool call: what was asked and what came back.
 
     `tool_s`: seconds the tool really took. `replay_s`, `replay_output`: of the same command run again in a fresh
-    sandbox. None where not recorded. `prompt` and `completion` are the policy's tokens, empty where unknown.
+    sandbox. `probed`: whether it prints the same each time. None where not known. `prompt` and `completion` are the
+    policy's tokens, empty where unknown.
     """
 
     kind: str
@@ -32,12 +33,20 @@ class Recorded:
     tool_s: float | None = None
     replay_s: float | None = None
     replay_output: str | None = None
+    probed: bool | None = None
     prompt: Tokens = ()
     completion: Tokens = ()
 
     @property
     def call(self) -> ToolCall:
         return self.calls[0]
+
+    @property
+    def replay_equal(self) -> bool | None:
+        """Whether it printed the same when it was run again."""
+        if self.replay_output is None:
+            return self.probed
+        return len(self.observations) == 1 and self.observation.text == self.replay_output
 
     @property
     def observation(self) -> Observation:

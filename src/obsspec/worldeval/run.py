@@ -120,7 +120,7 @@ def _row(source: str, facts: _Facts, turn: Recorded, answer: Answer, error: str)
         trivial=all(map(is_empty, expected)),
         tool_s=turn.tool_s,
         replay_s=turn.replay_s,
-        replay_equal=None if turn.replay_output is None else expected == (turn.replay_output,),
+        replay_equal=turn.replay_equal,
         repeat_equal=facts.repeat,
         command=cut(written(turn.call)),
         expected=cut("\n".join(expected)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from obsspec.rollout.collector import RolloutResult
@@ -15,6 +16,7 @@ from obsspec.worldeval.recorded import Recorded
 from obsspec.worldeval.rows import Entry, counted
 
 ROLLOUTS = "rollouts.jsonl"
+PROBE = "probe.json"  # what `obsspec world probe` found out about a run
 KIND = "terminal"
 
 
@@ -30,6 +32,7 @@ class RunRollouts:
         self._arm = arm
         self._empty = EmptyTexts()
         self._foreign = _foreign(folder)
+        self._probed = _probed(folder)
         try:
             self._file = self._path.open("rb")
         except OSError as error:
@@ -48,7 +51,9 @@ class RunRollouts:
 
     def read(self, entry: Entry) -> tuple[Recorded, ...]:
         self._file.seek(entry.where[0][1])
-        return recorded(from_record(json.loads(self._file.readline())), tokens=not self._foreign)
+        turns = recorded(from_record(json.loads(self._file.readline())), tokens=not self._foreign)
+        probed = self._probed.get(entry.traj, {})
+        return tuple(replace(turn, probed=probed.get(str(turn.step))) for turn in turns)
 
     def close(self) -> None:
         self._file.close()
@@ -103,6 +108,16 @@ def _foreign(folder: Path) -> bool:
         return (config["format"], config["tokenizer"]) != ("terminal", "bundled")
     except (OSError, ValueError, KeyError, TypeError):
         return True
+
+
+def _probed(folder: Path) -> dict[str, dict[str, bool]]:
+    """By rollout and turn, whether running it again printed the same; nothing if the run was not probed."""
+    try:
+        return dict(json.loads((folder / PROBE).read_text(encoding="utf-8"))["equal"])
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ConfigError(f"{folder / PROBE} is damaged: delete it, or probe the run again") from None
 
 
 def _prompts(trajectory: Trajectory) -> Iterator[Tokens]:

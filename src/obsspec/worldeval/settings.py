@@ -43,6 +43,7 @@ class EvalSettings:
     limit: Annotated[int, _help("Use only so many rollouts of each data set, the first ones; 0: all.")] = 0
     timeout: Annotated[float, _help("Seconds after which a prediction is given up.")] = 30.0
     world_model: Annotated[str, _help("The source lm: 'bundled', an adapter or a GGUF file.")] = "bundled"
+    determinism: Annotated[str, _help("The source replica: the determinism profile that the run had.")] = "standard"
     threads: Annotated[int, _help("Threads of the source lm; 0: all cores but one.")] = 0
 
     def __post_init__(self) -> None:

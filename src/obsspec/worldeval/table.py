@@ -100,3 +100,20 @@ def _bare(value: float) -> str:
 
 def _ms(seconds: float) -> str:
     return "-" if math.isnan(seconds) else f"{1000 * seconds:.2f}"
+
+
+def probe_tables(figures: dict[str, Any]) -> Group:
+    """What `obsspec world probe` found, one line for each target, and the causes of all of them."""
+    table = Table(title="Commands that print the same in every fresh sandbox", title_justify="left")
+    table.add_column("")
+    for name in ("trajectories", "commands", "the same", "and as recorded"):
+        table.add_column(name, justify="right")
+    causes = Table(title="Why the others do not", title_justify="left")
+    for name in ("", "cause", "commands", "such as"):
+        causes.add_column(name)
+    for target, f in figures.items():
+        shares = (percent(f[name]) for name in ("ceiling", "as_recorded"))
+        table.add_row(label(target, 40), str(f["trajectories"]), str(f["commands"]), *shares)
+        for cause, found in f["causes"].items():
+            causes.add_row(label(target, 40), cause, str(found["commands"]), label(found["examples"][0], 50))
+    return Group(table, *([causes] if causes.rows else []))

@@ -72,6 +72,19 @@ async def test_it_says_what_commands_print_of_files_that_were_shown(rooms: Rooms
     assert said.observations[0].text == "ls: cannot access '/w/missing': No such file or directory\n"
 
 
+async def test_it_speaks_in_the_format_of_the_harness(rooms: Rooms) -> None:
+    rollout = Rollout(ShadowWorldModel(rooms, least=0.2))
+
+    def framed(code: int, output: str) -> str:
+        return f"<returncode>{code}</returncode>\n<output>\n{output}</output>"
+
+    await rollout.turn("cd /app && find . -type f", framed(0, "./b.txt\n./a.txt\n"))
+    await rollout.turn("cat /app/a.txt", framed(0, "x y\nz\n"))
+    said = await rollout.ask("cd /app && grep -c y a.txt; wc -l < c.txt")
+    assert said is not None
+    assert said.observations[0].text == framed(1, "1\nbash: line 1: c.txt: No such file or directory\n")
+
+
 async def test_it_never_says_what_it_made_up(rooms: Rooms) -> None:
     rollout = Rollout(ShadowWorldModel(rooms, least=0.0))
     await rollout.turn("ls -l /w", "total 4\n-rw-r--r-- 1 root root 40 May 26 09:43 a.txt\n")

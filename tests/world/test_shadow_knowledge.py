@@ -163,6 +163,18 @@ def test_the_way_of_launching_that_explains_more_is_used() -> None:
     assert harness.best("```bash\nls\n```").unwrapped
 
 
+def test_other_ways_are_tried_less_and_less_where_that_tells_nothing() -> None:
+    harness = Harness()
+    tried = 0
+    for _ in range(200):
+        if harness.worth_trying(right=False):
+            tried += 1
+            harness.record("ls", {DIRECT: False, QUOTED: False})
+    assert 8 < tried < 40
+    harness.record("ls", {DIRECT: False, QUOTED: True})
+    assert harness.worth_trying(right=False)
+
+
 def test_a_message_of_another_version_is_learnt_after_two_examples() -> None:
     rewrites = Rewrites()
 

@@ -9,6 +9,7 @@ from obsspec.world.shadow.launch import SHELLS, Launch, Shell, Wrapping, wrappin
 
 FADE = 0.98  # old evidence counts less, so that a change of harness is followed
 DOUBT = 3.0  # below this lead of the best over the next, others are worth trying
+REST = 64  # after tries that told nothing, at most so many occasions are passed over
 
 
 class Harness:
@@ -18,6 +19,8 @@ class Harness:
         self._shells: dict[Shell, float] = dict.fromkeys(SHELLS, 0.0)
         self._shells[SHELLS[0]] = 0.1  # the usual one
         self._unwraps: dict[Wrapping, float] = defaultdict(float)
+        self._fruitless = 0
+        self._resting = 0
 
     def best(self, text: str) -> Launch:
         return Launch(max(self._shells, key=self._shells.__getitem__), self._unwraps[wrapping(text)] >= 0)
@@ -36,6 +39,15 @@ class Harness:
                     found.append(launch)
         return found
 
+    def worth_trying(self, *, right: bool) -> bool:
+        """Whether other ways should be tried on an action that the best one explains (`right`) or not."""
+        if right and not self.doubtful:
+            return False
+        if self._resting:
+            self._resting -= 1
+            return False
+        return True
+
     @property
     def doubtful(self) -> bool:
         first, second = sorted(self._shells.values(), reverse=True)[:2]
@@ -44,7 +56,10 @@ class Harness:
     def record(self, text: str, right: Mapping[Launch, bool]) -> None:
         """Ways that were tried on one action, and whether each explains its output. Only differences count."""
         if len(set(right.values())) < 2:
+            self._fruitless += 1
+            self._resting = min(REST, 2 ** (self._fruitless // 4) - 1)
             return
+        self._fruitless = self._resting = 0
         shells = {launch.shell for launch, ok in right.items() if ok}
         wrong = {launch.shell for launch in right} - shells
         if wrong:

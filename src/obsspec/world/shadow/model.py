@@ -33,6 +33,7 @@ from obsspec.world.shadow.trust import Signs, Trust
 SOURCE = "shadow"
 LEAST = 0.5
 TRIED = 512  # runs that wait for their outcome
+DOUBTS = 4  # outcomes kept until there is time to try other ways of launching on them
 _PATHS = 2  # names of files that tell one place from another
 
 _models = itertools.count()
@@ -218,8 +219,8 @@ class ShadowWorldModel:
 
     def _doubt(self, tried: Tried, truth: str, right: bool) -> None:
         """Other ways of launching are tried on what is not explained, or as long as there is little evidence."""
-        harness = self._known.harness
-        if (not right or harness.doubtful) and not tried.signs.changed and len(self._doubts) < 4:
+        new = not tried.signs.changed and len(self._doubts) < DOUBTS
+        if new and self._known.harness.worth_trying(right=right):
             self._doubts.append((tried, truth))
 
     async def _settle_doubts(self) -> None:
@@ -236,11 +237,11 @@ class ShadowWorldModel:
                 tried.knowledge.image, tried.place, [_run(each, tried.knowledge.image) for each in ran]
             )
             explained = {
-                command.arguments: self._known.rewrites.apply(one.text, command.script, command.shell) == truth
+                command.arguments: _same(self._known.rewrites.apply(one.text, command.script, command.shell), truth)
                 for command, one in zip(ran, printed, strict=True)
             }
             right = {launch: explained.get(launch.arguments(text), False) for launch in others}
-            harness.record(text, {best: tried.text == truth, **right})
+            harness.record(text, {best: _same(tried.text, truth), **right})
 
 
 def _run(command: Command, image: Image) -> Run:
@@ -252,6 +253,11 @@ def _run(command: Command, image: Image) -> Run:
 @lru_cache(maxsize=4096)
 def _is_here(program: str) -> bool:
     return shutil.which(program, path=PATH) is not None
+
+
+def _same(one: str, other: str) -> bool:
+    """Formats may drop line ends."""
+    return one.rstrip() == other.rstrip()
 
 
 def _of_the_start(fact: Fact, past: Past) -> bool:

@@ -19,7 +19,7 @@ def canonical(statement: Statement) -> str:
     return spell(tree)
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=256)
 def canonical_tree(statement: Statement) -> exp.Query | None:
     """The tree of that query, None if there is none. Shared between callers: never to be changed."""
     if statement.tree is None:

@@ -40,7 +40,7 @@ class Relation:
         return self.select.args.get("group") is not None
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=256)
 def relation_of(statement: Statement) -> Relation | None:
     """The relation that a query reads; None if it is more than that."""
     tree = canonical_tree(statement)

@@ -48,7 +48,7 @@ Name = TableName | ColumnName
 Scopes = tuple[tuple[Source, ...], ...]
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=1024)
 def names_of(statement: Statement) -> tuple[Name, ...] | None:
     """All names of a query in order of resolution; None if it uses what is not understood here."""
     if statement.tree is None:

@@ -47,7 +47,7 @@ def statement_of(call: ToolCall) -> Statement | None:
     return statements[0] if len(statements) == 1 else None
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=1024)
 def read_statement(text: str) -> Statement | None:
     """The one statement that a text is, without what wraps it; None if it begins with no word of SQL."""
     if len(text) > _MAX_SIZE:

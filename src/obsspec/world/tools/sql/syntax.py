@@ -33,7 +33,7 @@ _RESERVED = frozenset(_RESERVED_WORDS.split())
 _CALLED = frozenset(_FUNCTION_WORDS.split())  # read as the name of a function: missed are the parentheses after it
 
 
-@lru_cache(maxsize=2048)
+@lru_cache(maxsize=1024)
 def syntax_fault(statement: Statement) -> Fault | None:
     """The complaint of MySQL about a statement it can not read; None if nothing is known to be wrong with it."""
     match statement.kind:

@@ -9,8 +9,9 @@ import pytest
 from obsspec.values import Exchange, Observation, ToolCall
 from obsspec.world.tools import Tools
 from obsspec.world.tools.expressions import evaluate
+from obsspec.world.tools.holes import abstract
 from obsspec.world.tools.trust import Claim, Trust
-from tests.world.tools_support import ask, play, text
+from tests.world.tools_support import ask, context, play, text
 
 
 def test_a_tool_that_always_answers_the_same_is_believed_after_a_few_different_calls() -> None:
@@ -131,13 +132,34 @@ def test_learning_without_predicting_and_predicting_again_give_the_same() -> Non
     play(asked, steps)
     history: tuple[Exchange, ...] = ()
     for tool, arguments, answer in steps:
-        from tests.world.tools_support import context
-
         call = ToolCall(tool, arguments)
         silent.learn(context((call,), history, "task"), (Observation(answer),))
         history = (*history, Exchange((call,), (Observation(answer),)))
     call = (ToolCall("note", {"text": "z"}),)
     assert ask(asked, call) == ask(silent, call) == ask(asked, call)
+
+
+def test_a_hole_is_filled_only_when_all_explanations_agree() -> None:
+    template = abstract("from ann to ann", {"giver": "ann", "taker": "ann"})
+    assert template.fill({"giver": "bob", "taker": "cid"}) is None
+    learnt = template.meet("from bob to cid", {"giver": "bob", "taker": "cid"})
+    assert learnt is not None
+    assert learnt.fill({"giver": "eve", "taker": "dan"}) == "from eve to dan"
+    assert learnt.meet("from eve to eve", {"giver": "eve", "taker": "dan"}) is None
+
+
+def test_an_object_of_another_kind_with_the_same_field_is_not_taken_for_it() -> None:
+    tools = Tools(floor=0.0)
+    for n in range(3):
+        play(tools, [("person", {"who": f"p{n}"}, json.dumps({"who": f"p{n}", "age": n, "city": "x", "mail": "y"}))])
+    found = play(
+        tools,
+        [
+            ("parcel", {"number": "N1"}, json.dumps({"number": "N1", "who": "p9", "weight": 3})),
+            ("person", {"who": "p9"}, json.dumps({"who": "p9", "age": 9, "city": "x", "mail": "y"})),
+        ],
+    )
+    assert found[1] is None or "weight" not in str(text(found[1]))
 
 
 def test_trust_goes_from_coarse_to_fine() -> None:

@@ -93,6 +93,20 @@ def test_tasks_whose_errors_name_the_same_database_share_what_is_known() -> None
     assert answer(tools, "DESC crew", "another") == CREW
 
 
+def test_a_database_is_recognised_by_its_answers() -> None:
+    tools = taught()
+    play(tools, [sql("DESCRIBE boats", BOATS)], image="another")
+    assert answer(tools, "SHOW TABLES", "another") == "[('boats',), ('crew',)]"
+    play(tools, [sql("DESCRIBE boats", CREW)], image="different")
+    assert answer(tools, "SHOW TABLES", "different") is None
+
+
+def test_a_qualified_name_does_not_name_the_database() -> None:
+    tools = taught()
+    play(tools, [sql("SELECT 1 FROM sea.nothing", "Error: Table 'sea.nothing' doesn't exist")], image="another")
+    assert answer(tools, "SHOW TABLES", "another") is None
+
+
 def test_a_dropped_table_is_forgotten() -> None:
     tools = taught()
     play(tools, [sql("SELECT age FROM crew", "Error: Table 'sea.crew' doesn't exist")])

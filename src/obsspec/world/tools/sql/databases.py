@@ -11,6 +11,7 @@ from obsspec.world.tools.sql.scopes import ColumnName, Name, TableName, names_of
 from obsspec.world.tools.sql.statement import Kind, Statement
 
 _MAX_IMAGES = 50_000
+_MAX_WITNESSES = 200_000
 _TELLING = 40  # characters of an answer that only equal databases give
 
 
@@ -75,6 +76,8 @@ class Databases:
         asked = statement.kind + statement.table if statement.tree is None else canonical(statement)
         witness = (asked, hash(text.replace("b'", "'")))
         names = self._witnesses.setdefault(witness, set())
+        if len(self._witnesses) > _MAX_WITNESSES:
+            del self._witnesses[next(iter(self._witnesses))]
         schema = self.of(image)
         if schema.name:
             names.add(schema.name)

@@ -61,7 +61,7 @@ def _bars(axes: Axes, data: dict[str, Any], what: str, title: str) -> None:
     axes.invert_yaxis()
     axes.set(xlim=(0, 101), xlabel="%")
     axes.set_title(title, fontsize=10, parse_math=False)
-    axes.legend(fontsize=7, loc="lower right")
+    axes.legend(fontsize=7, loc="upper center", bbox_to_anchor=(0.5, -0.1), ncol=3, frameon=False)
 
 
 def _commands(axes: Axes, data: dict[str, Any]) -> None:
@@ -94,9 +94,7 @@ def _latencies(axes: Axes, rows: Rows) -> None:
         values = np.sort(np.maximum(1000 * part["latency_s"], 1e-3))
         style = {"linewidth": 2.2, "color": "black"} if source == "cascade" else {"linewidth": 1.1}
         axes.plot(values, np.linspace(0, 100, len(values)), label=plain(source, 30), **style)  # pyright: ignore[reportArgumentType]
-    axes.set(
-        xscale="log", xlabel="milliseconds to the first candidate, or to silence", ylabel="% of calls", ylim=(0, 100)
-    )
+    axes.set(xscale="log", xlabel="ms to the first candidate, or to silence", ylabel="% of calls", ylim=(0, 100))
     axes.set_title("latency, all protocols", fontsize=10)
     if axes.lines:
         axes.legend(fontsize=7, loc="lower right")

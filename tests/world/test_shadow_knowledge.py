@@ -237,7 +237,13 @@ def test_coverage_of_the_files_that_a_command_looks_at() -> None:
         return coverage(image, script, shell_effects(script, "/"))
 
     assert of("echo a | cut -f 1") is Coverage.NOTHING
+    assert of("ls -l /w/a.txt") is Coverage.COMPLETE
+    assert of("cat /w/a.txt") is Coverage.CLOSED
+    assert of("grep -r a /w") is Coverage.CLOSED
+    assert of("find /w | wc -l") is Coverage.NAMED
+    image.learn([Exists("/w/a.txt", Known(Kind.FILE, content=b"a"))])
     assert of("cat /w/a.txt") is Coverage.COMPLETE
+    assert of("find / -name a") is Coverage.PARTIAL
     assert of("cat /x/y") is Coverage.COMPLETE
     assert of("ls /w") is Coverage.NAMED
     assert of("cat /w/a.txt /w/b.txt") is Coverage.PARTIAL

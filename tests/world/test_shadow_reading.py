@@ -82,5 +82,9 @@ def test_the_directory_that_commands_start_in() -> None:
     assert read_facts("pwd | cat", "/tmp\n", "/") == []
 
 
+def test_messages_of_the_harness_are_no_files() -> None:
+    assert read_facts("ls /w", "Command timed out", "/") == []
+
+
 def test_an_endless_output_is_not_read() -> None:
     assert read_facts("find /", "/a/b\n" * 100_000, "/") == []

@@ -29,10 +29,12 @@ from obsspec.world.shadow.reading import read_facts
 from obsspec.world.shadow.rewrites import Rewrites
 from obsspec.world.shadow.rooms import PATH, Place, Printed, Rooms, Run
 from obsspec.world.shadow.trust import Signs, Trust
+from obsspec.world.shell.names import names
 
 SOURCE = "shadow"
 LEAST = 0.5
 TRIED = 512  # runs that wait for their outcome
+_MACHINE = names("uname hostname df free uptime lscpu nproc mount lsblk dmesg ps top")  # they tell of the machine
 DOUBTS = 4  # outcomes kept until there is time to try other ways of launching on them
 _PATHS = 2  # names of files that tell one place from another
 
@@ -119,7 +121,7 @@ class ShadowWorldModel:
         command = read_command(text, known.harness, image.starts_in)
         if past is None or command.arguments is None or not command.script.strip():
             return None
-        if command.effects.volatile:
+        if command.effects.volatile or _MACHINE & set(command.script.split()):
             self._counts["volatile"] += 1
             return None
         place = Place(f"{self._name} {knowledge.name}", 0, tuple(_run(each, image) for each in past.changes))
@@ -191,7 +193,7 @@ class ShadowWorldModel:
                 known.images.vouch(context.image or context.task_id, tried.knowledge, truth, right)
             known.rewrites.learn(tried.raw, tried.command.script, tried.command.shell, truth)
             self._doubt(tried, truth, right)
-        self._learn_facts(context, text, truth)
+        self._learn_facts(context, text, truth + "\n" if body.trimmed and truth else truth)
 
     def _learn_facts(self, context: Context, text: str, truth: str) -> None:
         known = self._known

@@ -19,8 +19,11 @@ _SAME_LINES = frozenset({"cat", "less", "more", "tee"})
 
 
 def read_facts(script: str, output: str, directory: str) -> list[Fact]:
-    """Facts about the state in which `script` ran, at most 600. Never raises."""
-    if len(output) > MAX_CHARACTERS:
+    """Facts about the state in which `script` ran, at most 600. Never raises.
+
+    Programs end what they print with a line end; a text without one is most likely a message of the harness.
+    """
+    if len(output) > MAX_CHARACTERS or (output and not output.endswith("\n")):
         return []
     found = Found(directory)
     lines = output.split("\n")

@@ -42,7 +42,8 @@ class Evaluation:
     """One script on one state, which it changes.
 
     `trusting`: commands that are not sure to succeed are taken to succeed, which the doubt of the outcome says; without
-    it their effects are forgotten. `trims`: the observation format drops what is blank at the end of all output.
+    it their effects are forgotten. `failed`: the script is one command, and did not succeed. `trims`: the observation
+    format drops what is blank at the end of all output. `one_line`: the script has a single line.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class Evaluation:
         *,
         trusting: bool = True,
         trims: bool = False,
+        failed: bool = False,
         one_line: bool = False,
     ) -> None:
         self.state = state
@@ -61,8 +63,9 @@ class Evaluation:
         self._image = image
         self._trusting = trusting
         self._trims = trims
+        self._failed = failed
         self._one_line = one_line
-        self._code = 0
+        self._code: int | None = None
         self._stdin: str | None = ""
         self._outputs: dict[int, str | None] = {}
         self._doubt = Doubt.NONE
@@ -77,7 +80,7 @@ class Evaluation:
 
     def variable(self, name: str) -> str | None:
         if name == "?":
-            return str(self._code)
+            return None if self._code is None else str(self._code)
         if name == "PWD":
             return self.state.cwd if self.state.cwd.startswith("/") and not self.state.place else None
         return self.state.variables.get(name)
@@ -120,7 +123,7 @@ class Evaluation:
                 outcome = self._lost(command)
         if must and outcome.code is None:
             outcome = replace(outcome, code=0)
-        self._code = outcome.code if outcome.code is not None else 0
+        self._code = outcome.code
         return outcome
 
     def _and_or(self, command: AndOr, *, last: bool, must: bool) -> Outcome:
@@ -255,6 +258,8 @@ class Evaluation:
         outcome = made.send(replace(outcome, doubt=outcome.doubt | run.doubt | self._doubt), run)
         if before is not None and outcome.doubt & Doubt.SUCCESS:
             self.state.merge(before)
+            if self._failed:
+                self.state.cwd, self.state.variables = before.cwd, before.variables
             return unknown(words, before.cwd)
         return outcome
 

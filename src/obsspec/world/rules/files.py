@@ -10,17 +10,20 @@ from obsspec.world.rules.options import read_options
 from obsspec.world.rules.order import listed
 from obsspec.world.rules.program import Program, Run, UndeterminedError, plain_name
 from obsspec.world.rules.state import Absent, Directory, File
-from obsspec.world.rules.streams import ASSUMED, Doubt, Outcome, failed, printed
+from obsspec.world.rules.streams import ASSUMED, Doubt, Outcome, failed, printed, refused
 from obsspec.world.shell.paths import parent
 
 _MISSING = "No such file or directory"
+_UNTOLD = "?"  # an error whose text is not known
 
 
 def _each(names: list[str], one: Callable[[str], str | None], errors_code: int = 1) -> Outcome | None:
     """Applies `one` to each name: "" if it went well, else its error. All or nothing: a mixture is not worked out."""
-    if not names:
+    if not names or any(name.rstrip("/").rpartition("/")[2] in ("", ".", "..") for name in names):
         return None
     errors = [one(name) for name in names]
+    if _UNTOLD in errors and all(errors):
+        return refused(errors_code)
     if any(error is None for error in errors) or (any(errors) and not all(errors)):
         return None
     return failed("".join(str(error) for error in errors), errors_code) if errors[0] else ASSUMED
@@ -41,14 +44,13 @@ def _mkdir(arguments: list[str], run: Run) -> Outcome | None:
     def one(name: str) -> str | None:
         node, parents = run.node(name), "p" in options.flags
         held = _holds(run, name)
-        refused = isinstance(node, File | Directory) or held is False
-        quoted = run.habits.quotes(plain_name(name)) if refused else ""
+        quoted = run.habits.quotes(plain_name(name))
         if isinstance(node, Directory) and parents:
             return ""
         if isinstance(node, File | Directory):
-            return quoted and f"mkdir: cannot create directory {quoted}: File exists\n"
+            return f"mkdir: cannot create directory {quoted}: File exists\n" if quoted else _UNTOLD
         if held is False and not parents:
-            return quoted and f"mkdir: cannot create directory {quoted}: {_MISSING}\n"
+            return f"mkdir: cannot create directory {quoted}: {_MISSING}\n" if quoted else _UNTOLD
         fresh = isinstance(node, Absent) or not parents
         run.state.tree.put(run.path(name), Directory(frozenset() if fresh else None))
         return ""

@@ -32,7 +32,7 @@ class Rules:
         self._habits: dict[str, Habits] = {}
         self._records = Records()
         self._roots: dict[object, Moment] = {}
-        self._states = 0
+        self.states = 0
 
     async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
         """At most one candidate, and only if every call of the turn is determined."""
@@ -102,9 +102,9 @@ class Rules:
         shell = next((call for call in context.calls if kind_of(call) is ToolKind.SHELL), None)
         habits = self._of(shell) if shell is not None else Habits()
         key = (context.image, shell.name if shell is not None else "", habits.start(context.image))
-        if self._states > MAX_STATES:
+        if self.states > MAX_STATES:
             self._roots.clear()
-            self._states = 0
+            self.states = 0
         moment = self._roots.get(key)
         if moment is None:
             moment = self._roots[key] = begin(habits, context.image)
@@ -123,7 +123,7 @@ class Rules:
         if found is None:
             habits = self._of(exchange.calls[0]) if exchange.calls else Habits()
             found = moment.next[key] = advance(moment, exchange, chosen, habits, context.image)
-            self._states += 1
+            self.states += 1
         return found
 
     def _learn_habits(

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from obsspec.world.rules.habits import Habits
 from obsspec.world.rules.state import Absent, Directory, File, Node, State
-from obsspec.world.rules.streams import Doubt, Outcome, failed
+from obsspec.world.rules.streams import Doubt, Outcome, failed, refused
 from obsspec.world.rules.undetermined import UndeterminedError
 from obsspec.world.shell.paths import resolve
 
@@ -28,9 +28,9 @@ class Run:
     one_line: bool = False  # the script has one line, so that the shell's own messages say "line 1"
 
     def complain(self, message: str, code: int = 1) -> Outcome:
-        """A message of the shell itself. Raises `UndeterminedError` where it is not known how that begins."""
+        """A message of the shell itself; unknown where it is not known how that begins."""
         if self.habits.shell is None or not self.one_line:
-            raise UndeterminedError
+            return refused(code)
         return failed(f"{self.habits.shell}: line 1: {message}\n", code)
 
     def path(self, name: str) -> str:

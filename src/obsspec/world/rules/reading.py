@@ -7,12 +7,14 @@ import re
 from obsspec.world.format import Body
 from obsspec.world.rules.state import Directory, File, State
 from obsspec.world.rules.streams import Hole, Outcome
+from obsspec.world.shell.names import names
 from obsspec.world.shell.paths import resolve
 
 _ABSENT = re.compile(
-    r"^\w+: (?:cannot (?:access|stat|statx|open|remove|read:?) )?['‘]?([^'’:\n]+?)['’]?(?: for reading)?"
-    r": No such file or directory$"
+    r"^(?:\w+|\S*sh: line 1: cd): (?:cannot (?:access|stat|statx|open|remove|read:?) |can't read )?"
+    r"['‘]?([^'’:\n]+?)['’]?(?: for reading)?: No such file or directory$"
 )
+_READERS = names("cat ls head tail stat rm wc grep cp mv chmod gzip gunzip zcat sed sort uniq cut diff cmp nl cd file")
 _ERROR = re.compile(r"^(?:\w+|\S*sh: line \d+): .*", re.MULTILINE)
 
 
@@ -48,8 +50,7 @@ def take_in(state: State, hole: Hole, text: str, body: Body, *, final: bool) -> 
     gone = _ABSENT.match(text.rstrip("\n"))
     if gone is not None and gone[1] in words[1:]:
         path = resolve(gone[1], hole.cwd)
-        reads = words[0] in ("cat", "ls", "head", "tail", "stat", "rm", "wc", "grep", "cp", "mv")
-        if path is not None and reads and not state.tree.get(path):
+        if path is not None and words[0] in _READERS and not state.tree.get(path):
             state.tree.remove(path)
         return None
     if body.exit_code not in (0, None) or (body.exit_code is None and _ERROR.match(text)):
@@ -74,13 +75,13 @@ def _content(state: State, path: str | None, text: str, trimmed: bool) -> None:
 def _listing(state: State, words: tuple[str, ...], cwd: str, text: str) -> list[str] | None:
     operands = [word for word in words[1:] if not word.startswith("-")]
     path = resolve(operands[0] if operands else ".", cwd)
-    names = text.split("\n") if text else []
-    names = names[:-1] if names and not names[-1] else names
-    if path is None or len(operands) > 1 or "" in names or (operands and names == operands):
+    entries = text.split("\n") if text else []
+    entries = entries[:-1] if entries and not entries[-1] else entries
+    if path is None or len(operands) > 1 or "" in entries or (operands and entries == operands):
         return None
     hidden = any("a" in word or "A" in word for word in words[1:] if word.startswith("-"))
-    state.tree.put(path, Directory(frozenset(names) - {".", ".."}, hidden))
-    return names
+    state.tree.put(path, Directory(frozenset(entries) - {".", ".."}, hidden))
+    return entries
 
 
 def _place(state: State, cwd: str, directory: str) -> None:
@@ -91,5 +92,6 @@ def _place(state: State, cwd: str, directory: str) -> None:
         return
     name = directory[: len(directory) - len(rest)].rstrip("/") or "/" if rest else directory
     state.tree.rename_root(root, name)
+    state.roots[root] = name
     if state.cwd == root or state.cwd.startswith(root + "/"):
         state.cwd = (name.rstrip("/") + state.cwd[len(root) :]) or "/"

@@ -4,27 +4,40 @@ from __future__ import annotations
 
 from collections import Counter
 
-_PRIOR = {"rules/known": (0.99, 20.0), "rules/silent": (0.9, 5.0), "rules/likely": (0.85, 5.0)}
+_PRIOR = {"rules/known": (0.99, 20.0), "rules/silent": (0.9, 8.0), "rules/likely": (0.85, 8.0)}
+
+
+_WEIGHT = 4.0
+_SAY = 2  # how many answers of one program count for what is thought of others
 
 
 class Records:
-    """A Beta posterior for each source and program; a program's prior is what its source has earned so far."""
+    """A Beta posterior for each source and program; a program's prior is what all of its source have earned."""
 
     def __init__(self) -> None:
         self._hits: Counter[tuple[str, str]] = Counter()
         self._total: Counter[tuple[str, str]] = Counter()
 
     def add(self, source: str, programs: tuple[str, ...], *, hit: bool) -> None:
-        for name in {"", *programs}:
+        for name in set(programs):
             self._total[source, name] += 1
             self._hits[source, name] += hit
 
     def confidence(self, source: str, programs: tuple[str, ...]) -> float:
         """The probability of being right: that of the program with the poorest record."""
-        mean, weight = _PRIOR[source]
-        general = self._posterior(source, "", mean, weight)
-        return min((self._posterior(source, name, general, 4.0) for name in set(programs)), default=general)
+        general = self._general(source)
+        return min((self._posterior(source, name, general) for name in set(programs)), default=general)
 
-    def _posterior(self, source: str, name: str, mean: float, weight: float) -> float:
+    def _general(self, source: str) -> float:
+        mean, weight = _PRIOR[source]
+        right = mean * weight
+        for key, total in self._total.items():
+            if key[0] == source:
+                say = min(total, _SAY)
+                weight += say
+                right += say * self._hits[key] / total
+        return right / weight
+
+    def _posterior(self, source: str, name: str, general: float) -> float:
         key = (source, name)
-        return (mean * weight + self._hits[key]) / (weight + self._total[key])
+        return (general * _WEIGHT + self._hits[key]) / (_WEIGHT + self._total[key])

@@ -15,7 +15,7 @@ from obsspec.world.rules.state import State
 from obsspec.world.rules.streams import Doubt, Outcome
 from obsspec.world.shell.parse import Unparsed, parse
 from obsspec.world.shell.paths import START
-from obsspec.world.shell.tree import Sequence
+from obsspec.world.shell.tree import Sequence, Simple
 
 MAX_STATES = 20_000
 
@@ -38,7 +38,7 @@ class Moment:
     initial: str = START  # where the shell was at the start
     moved_to: str | None = None  # a directory that the last call went to
     answers: dict[object, Answer | None] = field(default_factory=dict[object, "Answer | None"])
-    refuted: frozenset[str] = frozenset()  # commands that did not do what was taken for granted
+    refuted: frozenset[tuple[str, str]] = frozenset()  # commands and what they were wrongly said to show
     next: dict[object, Moment] = field(default_factory=dict[object, "Moment"])
 
 
@@ -59,7 +59,7 @@ def answer(moment: Moment, call: ToolCall, format_: ObservationFormat, habits: H
         return None
     outcome, evaluation = _evaluated(script, call, moment.state.copy(), format_, habits, image)
     text = _rendered(outcome, format_)
-    if text is None or call.command in moment.refuted:
+    if text is None or (call.command, text) in moment.refuted:
         return None
     used = (*evaluation.used, '"') if '"' in call.command else tuple(evaluation.used)  # harnesses may lose quotes
     return Answer(text, outcome.doubt, used, not outcome.pieces)
@@ -74,10 +74,11 @@ def advance(
         if kind_of(call) is not ToolKind.SHELL:
             continue  # what other tools do to the files is not known, and rarely anything
         before = state.cwd
-        if not _step(state, call, observation.text, format_, habits, image):
-            refuted |= {call.command}
+        wrong = _step(state, call, observation.text, format_, habits, image)
+        if wrong is not None:
+            refuted |= {(call.command, wrong)}
         moved = _after_call(state, moment, before, format_, habits)
-    return Moment(state, moment.initial, moved, refuted=refuted)
+    return Moment(state, state.roots.get(moment.initial, moment.initial), moved, refuted=refuted)
 
 
 def _after_call(
@@ -88,7 +89,8 @@ def _after_call(
     stateful = habits.stateful() if stateful is None else stateful
     moved = state.cwd if state.cwd != before else None
     if stateful is False:
-        state.cwd, state.variables, state.strict, state.shadowed = moment.initial, {}, False, frozenset()
+        state.cwd = state.roots.get(moment.initial, moment.initial)
+        state.variables, state.strict, state.shadowed = {}, False, frozenset()
     elif stateful is None:
         if moved is not None:
             state.lose_directory()
@@ -98,22 +100,26 @@ def _after_call(
 
 def _step(
     state: State, call: ToolCall, text: str, format_: ObservationFormat | None, habits: Habits, image: str
-) -> bool:
-    """Takes one call into the state. False if it had been determined, and something else came."""
+) -> str | None:
+    """Takes one call into the state. Returns what had been determined instead of the text that came."""
     script, body = _script(call), format_.read(text) if format_ is not None else None
     if script is None or format_ is None or body is None:
         if script is None and "syntax error" in text:
-            return True
+            return None
         state.tree.forget_all()
         state.lose_shell()
-        return True
+        return None
     trial = state.copy()
     outcome, _ = _evaluated(script, call, trial, format_, habits, image)
     expected = _rendered(outcome, format_)
     if expected == text:
         state.adopt(trial)
-        return True
-    careful = Evaluation(state, habits, image, trusting=False, trims=body.trimmed, one_line=_one_line(call))
+        return None
+    told = body.exit_code not in (0, None) or (expected is not None and not outcome.pieces and bool(body.text))
+    alone = len(script.commands) == 1 and isinstance(script.commands[0], Simple)
+    careful = Evaluation(
+        state, habits, image, trusting=False, trims=body.trimmed, failed=told and alone, one_line=_one_line(call)
+    )
     try:
         outcome = careful.run(script, succeeded=body.exit_code == 0)
     except (UndeterminedError, RecursionError):
@@ -126,7 +132,7 @@ def _step(
         names = take_in(state, hole, part, body, final=_ends(outcome))
         if names:
             habits.learn_listing([name for name in names if name not in (".", "..")])
-    return expected is None
+    return expected
 
 
 def _ends(outcome: Outcome) -> bool:

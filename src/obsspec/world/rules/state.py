@@ -173,17 +173,26 @@ class State:
     shadowed: frozenset[str] = frozenset()
     strict: bool = False
     place: Doubt = Doubt.NONE  # what `cwd` rests on
+    roots: dict[str, str] = field(default_factory=dict[str, str])  # unnamed directories that turned out to have a name
     lost: int = 0  # how many unnamed directories there have been
 
     def copy(self) -> State:
         return State(
-            self.tree.copy(), self.cwd, dict(self.variables), self.shadowed, self.strict, self.place, self.lost
+            self.tree.copy(),
+            self.cwd,
+            dict(self.variables),
+            self.shadowed,
+            self.strict,
+            self.place,
+            dict(self.roots),
+            self.lost,
         )
 
     def adopt(self, other: State) -> None:
         """Become `other`."""
         self.tree, self.cwd, self.variables = other.tree, other.cwd, other.variables
-        self.shadowed, self.strict, self.place, self.lost = other.shadowed, other.strict, other.place, other.lost
+        self.shadowed, self.strict, self.place = other.shadowed, other.strict, other.place
+        self.roots, self.lost = other.roots, other.lost
 
     def adopt_files(self, other: State) -> None:
         """The files of `other`, which a subshell may have changed, and the shell of this."""

@@ -66,6 +66,11 @@ def failed(text: str, code: int = 1) -> Outcome:
     return Outcome((Piece(text, error=True),), code)
 
 
+def refused(code: int = 1) -> Outcome:
+    """A failure whose message is not known."""
+    return Outcome((Piece(Hole(), error=True),), code)
+
+
 def unknown(words: tuple[str, ...], cwd: str) -> Outcome:
     hole = Hole(words, cwd)
     return Outcome((Piece(hole), Piece(hole, error=True)), None)

@@ -56,8 +56,10 @@ class Chains:
             return
         items: list[Command | str] = []
         redirections: list[Redirection] = []
-        for child in node.children:
+        for before, child in zip([None, *node.children], node.children, strict=False):
             if child.type in _REDIRECTS:
+                if before is not None and before.end_byte == child.start_byte and _numbered(child):
+                    raise NotCoveredError("a number that belongs to a word")
                 redirections.append(self.redirection(child))
             elif child.is_named:
                 items += self._flat(child, compound)
@@ -87,6 +89,9 @@ class Chains:
         return found
 
     def _command(self, node: Node) -> Simple:
+        for one, two in pairwise(node.children):
+            if one.end_byte == two.start_byte and (two.type not in _REDIRECTS or _numbered(two)):
+                raise NotCoveredError("words without a blank between them")
         words: list[Word] = []
         assignments: list[Assignment] = []
         redirections: list[Redirection] = []
@@ -154,6 +159,10 @@ class Chains:
         if index is None:
             return Redirection(operator, target, fd)
         return Redirection("<<", Word(), fd, document_word(self._documents[index]))
+
+
+def _numbered(redirect: Node) -> bool:
+    return redirect.children[0].type == "file_descriptor"
 
 
 def _leaves(node: Node) -> Iterator[Node]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from obsspec.world.shell import expand
@@ -202,10 +202,8 @@ class _Walk:
             return
         touch = touched(known)
         if None in arguments:  # an argument is not known: so is what is read and, of what writes, what is written
-            writes = (
-                touch.writes if not touch.writes and touch.writes is not None and not _option_writes(name) else None
-            )
-            touch = Touch(None, writes, touch.volatile, touch.changes_shell, touch.reads_shell)
+            with_it = touched([*known, "operand"])
+            touch = replace(with_it, reads=None, writes=None if with_it.writes != () or _option_writes(name) else ())
         if name in ("cd", "pushd", "popd"):
             self.cwd = resolve(known[1], self.cwd) if name == "cd" and len(known) == 2 and known[1] != "-" else None
         elif name in (".", "source", "eval", "exec"):

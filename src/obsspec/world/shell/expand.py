@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from obsspec.world.shell.tree import Literal, Part, Substitution, Variable, Word
+from obsspec.world.shell.tree import Literal, Opaque, Part, Substitution, Variable, Word
 
 _PATTERN = re.compile(r"[*?]|\[.*\]|[@!+]\(", re.DOTALL)
 _BRACES = re.compile(r"\{(?:[^{}]*,[^{}]*|-?\d+\.\.-?\d+|[a-zA-Z]\.\.[a-zA-Z])\}")
@@ -122,6 +122,9 @@ def _braced(word: Word) -> Iterator[Word]:
         found = _BRACES.search(part.text) if isinstance(part, Literal) and not part.quoted else None
         if found is None or not isinstance(part, Literal):
             continue
+        if index and found.start() == 0 and isinstance(word.parts[index - 1], Variable):
+            yield Word((Opaque(part.text),))  # the choices become parts of its name
+            return
         for choice in _choices(found[0][1:-1]):
             inside = Literal(part.text[: found.start()] + choice + part.text[found.end() :])
             yield from _braced(Word((*word.parts[:index], inside, *word.parts[index + 1 :])))

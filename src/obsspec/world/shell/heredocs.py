@@ -1,5 +1,6 @@
 """Lays the bodies of here-documents aside before a script is parsed, as the shell itself does when it reads lines.
 
+Lines that go on after a backslash are joined.
 Each `<<END` becomes `<` and a placeholder, so that the grammar never sees a body; `<<< text` becomes `<` and a marked
 word, because the grammar takes it in few places. What is inside quotes, comments or arithmetic is left alone.
 """
@@ -42,9 +43,15 @@ def lay_aside(script: str) -> tuple[str, tuple[Document, ...]] | None:
     """The script with placeholders, and its documents. None where a document has no end, or a quote no partner."""
     if "__heredoc_" in script or HERE_STRING in script:
         return None
-    if "<<" not in script:
+    if "<<" not in script and "\\\n" not in script:
         return script, ()
     return _Scanner(script).run()
+
+
+def _goes_on(line: str) -> bool:
+    """Whether a backslash escapes the end of the line."""
+    text = line[:-1]
+    return (len(text) - len(text.rstrip("\\"))) % 2 == 1
 
 
 class _Scanner:
@@ -69,7 +76,9 @@ class _Scanner:
     def _step(self) -> bool:
         mode = self.stack[-1] if self.stack else ""
         character = self.script[self.at]
-        if character == "\\":
+        if self.script.startswith("\\\n", self.at):
+            self.at += 2  # the line goes on
+        elif character == "\\":
             self._copy(2)
         elif self._opens(mode):
             pass
@@ -182,7 +191,7 @@ class _Scanner:
                 self.at = stop + 1 if stop >= 0 else len(self.script)
                 line = line.lstrip("\t") if wanted.tabs else line
                 if line == wanted.end:
-                    if not wanted.literal and lines and lines[-1].endswith("\\\n"):
+                    if not wanted.literal and lines and _goes_on(lines[-1]):
                         return False  # the line before goes on in this one
                     break
                 lines.append(line + "\n")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import tree_sitter_bash
 from tree_sitter import Language, Node, Parser
@@ -19,7 +19,6 @@ from obsspec.world.shell.words import NotCoveredError
 MAX_CHARACTERS = 100_000
 MAX_DEPTH = 80
 _LANGUAGE = Language(tree_sitter_bash.language())
-_BLANK = re.compile(rb"(?:[ \t]|\\\n)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +38,7 @@ def parse(script: str) -> Sequence | Unparsed:
         return Unparsed("a here-document or a quote without its end")
     source = laid[0].encode("utf-8", "surrogateescape" if _escaped(laid[0]) else "replace")
     root = Parser(_LANGUAGE).parse(source).root_node
-    if root.has_error or _too_deep(root):
+    if root.has_error or _is_odd(root, source):
         return Unparsed("syntax")
     statements = _Statements(source)
     statements.chains = Chains(source, statements.read, laid[1])
@@ -53,14 +52,21 @@ def _escaped(text: str) -> bool:
     return all(not 0xD800 <= ord(c) <= 0xDFFF or 0xDC80 <= ord(c) <= 0xDCFF for c in text)
 
 
-def _too_deep(root: Node) -> bool:
+def _is_odd(root: Node, source: bytes) -> bool:
+    """Too deep, or with a backslash between nodes: the grammar skips an escaped blank, which belongs to a word."""
     level, nodes = 0, [root]
     while nodes:
         level += 1
-        if level > MAX_DEPTH:
+        if level > MAX_DEPTH or any(_skips_backslash(node, source) for node in nodes):
             return True
         nodes = [child for node in nodes for child in node.children]
     return False
+
+
+def _skips_backslash(node: Node, source: bytes) -> bool:
+    if node.type == "string":
+        return False
+    return any(b"\\" in source[one.end_byte : two.start_byte] for one, two in pairwise(node.children))
 
 
 class _Statements:
@@ -102,5 +108,4 @@ class _Statements:
             yield held
 
     def _line_between(self, first: Node, second: Node) -> bool:
-        gap = self._source[first.end_byte : second.start_byte]
-        return b"\n" in gap[(_BLANK.match(gap) or re.match(b"", gap)).end() :]  # pyright: ignore[reportOptionalMemberAccess]
+        return b"\n" in self._source[first.end_byte : second.start_byte]

@@ -45,6 +45,8 @@ class Words:
                 yield from self._command_name(node)
                 return
             yield from unescape_plain(text_of(node))
+        elif kind == "brace_expression":
+            yield Literal(text_of(node))
         elif kind == "raw_string":
             yield Literal(text_of(node)[1:-1], quoted=True)
         elif kind == "ansi_c_string":
@@ -104,7 +106,7 @@ class Words:
             if not (text.startswith("`") and "\\" in text):
                 return Substitution(self._script(node), quoted)
             return Opaque(text, quoted, (), ("`",))
-        if node.type in ("expansion", "arithmetic_expansion", "process_substitution", "brace_expression"):
+        if node.type in ("expansion", "arithmetic_expansion", "process_substitution"):
             return Opaque(text, quoted, tuple(self._scripts(node)), tuple(_names(node)))
         raise NotCoveredError(node.type)
 

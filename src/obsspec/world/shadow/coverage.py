@@ -16,9 +16,9 @@ from obsspec.world.shell.paths import within
 _PATH = re.compile(r"(?<![\w.$}])/[\w.+-]+(?:/[\w.+-]+)*")
 _WORD = re.compile(r"[\w.+-]+")
 _READERS = names(
-    "grep egrep fgrep zgrep rg awk gawk mawk sed cat tac head tail wc cut sort uniq diff cmp comm join paste tr rev fold "
-    "od xxd hexdump strings file md5sum sha1sum sha256sum sha512sum cksum tar gzip gunzip zcat zip unzip bash sh python "
-    "python3 perl source jq sqlite3 tee nl less more column split iconv"
+    "grep egrep fgrep zgrep rg awk gawk mawk sed cat tac head tail wc cut sort uniq diff cmp comm join paste tr rev "
+    "fold od xxd hexdump strings file md5sum sha1sum sha256sum sha512sum cksum tar gzip gunzip zcat zip unzip bash sh "
+    "python python3 perl source jq sqlite3 tee nl less more column split iconv"
 )
 _EACH = re.compile(r"-exec|xargs|\s-\w*[rR]|\*|\bfor\b|\bwhile\b|\$\(|`|--recursive")
 _BOTH = frozenset({Kind.FILE, Kind.DIRECTORY})

@@ -9,6 +9,7 @@ from obsspec.world.shadow.launch import SHELLS, Launch, Shell, Wrapping, wrappin
 
 FADE = 0.98  # old evidence counts less, so that a change of harness is followed
 DOUBT = 3.0  # below this lead of the best over the next, others are worth trying
+EARLY = 40  # so many tries may tell nothing before rest is taken where the best way is still open
 REST = 64  # after tries that told nothing, at most so many occasions are passed over
 
 
@@ -43,7 +44,7 @@ class Harness:
         """Whether other ways should be tried on an action that the best one explains (`right`) or not."""
         if right and not self.doubtful:
             return False
-        if self._resting:
+        if self._resting and (right or not self.doubtful or self._fruitless > EARLY):
             self._resting -= 1
             return False
         return True

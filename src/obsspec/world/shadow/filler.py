@@ -7,6 +7,7 @@ depended on that.
 
 from __future__ import annotations
 
+import io
 import random
 
 from obsspec.world.shadow.facts import Known
@@ -14,6 +15,7 @@ from obsspec.world.shadow.facts import Known
 MAX_BYTES = 200_000
 LETTERS = "qwzxjvk"
 WORD = 6
+BLOCK = 2000
 NOTHING = frozenset(
     {
         "d41d8cd98f00b204e9800998ecf8427e",
@@ -41,8 +43,13 @@ def _text(size: int, lines: int, words: int, random_: random.Random) -> str:
     rows = max(1, lines)
     shares = [words // rows + (row < words % rows) for row in range(rows)]
     letters = max(words, size - lines - sum(max(0, share - 1) for share in shares))
+    stream = _letters(letters, random_)
     lengths = iter([letters // max(1, words) + (word < letters % max(1, words)) for word in range(words)])
-    text = "\n".join(
-        " ".join("".join(random_.choices(LETTERS, k=next(lengths))) for _ in range(share)) for share in shares
-    )
+    text = "\n".join(" ".join(stream.read(next(lengths)) for _ in range(share)) for share in shares)
     return text + "\n" if lines else text
+
+
+def _letters(count: int, random_: random.Random) -> io.StringIO:
+    """Random up to some length, then the same again: large files are only large."""
+    block = "".join(random_.choices(LETTERS, k=min(count, BLOCK)))
+    return io.StringIO(block * (count // max(1, len(block)) + 1))

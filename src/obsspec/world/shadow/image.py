@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields
 from obsspec.world.shadow.facts import Absent, Complete, Exists, Fact, Kind, Known, NoProgram, Ordered, StartsIn
 from obsspec.world.shadow.order import merge_order, sequences
 
-MAX_PATHS = 3000
+MAX_PATHS = 1500
 # of the machine, not of the image: neither laid down nor told from its outputs
 MACHINE = ("/usr", "/proc", "/sys", "/dev", "/lib", "/lib32", "/lib64", "/libx32", "/bin", "/sbin")
 

@@ -77,7 +77,8 @@ async def open_parts(
         renderer = _renderer(settings)
         language = LanguageWorldModel(served, renderer, max_context=settings.max_context)
         store = stack.enter_context(closing(Store(log_folder / "memory.sqlite")))
-        world = make_world(settings, language, store)
+        load = (lambda: policy.busy) if isinstance(policy, LlamaPolicy) else None
+        world = make_world(settings, language, store, load)
         parts = Parts(Retrying(policy), language, world, renderer, sandboxes, engines.start_cold)
         identity = {"exact": report.exact, "obsspec": version("obsspec"), **engines.versions}
         yield OpenedParts(parts, report.exact, identity, _describe(settings, where, engines, report))

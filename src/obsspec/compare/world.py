@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from obsspec.compare.settings import CompareSettings
@@ -30,12 +31,21 @@ class World:
     models: CascadeModels
 
 
-def make_world(settings: CompareSettings, language: WorldModel, store: Store) -> World:
-    """The speculative arm's parts. `store` is what the memory knows: nothing of the sequential arm."""
-    gate = ExpectedValueGate(GateSettings(shared_engine=settings.world_model == "same")) if settings.gate else Breaker()
+def make_world(
+    settings: CompareSettings, language: WorldModel, store: Store, load: Callable[[], int] | None = None
+) -> World:
+    """The speculative arm's parts. `store` is what the memory knows: nothing of the sequential arm.
+
+    `load`: requests in flight at the policy's engine.
+    """
+    gate = _weighing(settings, load) if settings.gate else Breaker()
     models = CascadeModels([_source(name, settings, language, store) for name in settings.source_names], gate)
     speculation = Speculation(models, SpeculationSettings(depth=settings.depth, breadth=settings.breadth), gate)
     return World(speculation, gate, models)
+
+
+def _weighing(settings: CompareSettings, load: Callable[[], int] | None) -> ExpectedValueGate:
+    return ExpectedValueGate(GateSettings(shared_engine=settings.world_model == "same"), load=load)
 
 
 def _source(name: str, settings: CompareSettings, language: WorldModel, store: Store) -> Source:

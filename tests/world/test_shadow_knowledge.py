@@ -100,6 +100,16 @@ def test_filler_has_the_size_lines_and_words_that_were_seen() -> None:
     assert shows_filler(text)
 
 
+def test_large_trees_are_cut_and_differ_where_they_are() -> None:
+    image = Image()
+    image.learn([Exists(f"/d/{number}", Known(Kind.FILE, 900_000)) for number in range(20)])
+    first, second = placed(image, 0), placed(image, 1)
+    assert sum(len(file.content) for file in first.values()) < 4 << 20
+    cut = [path for path in first if path.startswith("/d/") and len(first[path].content) != 900_000]
+    assert cut
+    assert all(len(first[path].content) != len(second[path].content) for path in cut)
+
+
 def test_times_without_a_year_are_the_latest_such_day() -> None:
     found = read_time("Dec 24 10:00", NOW)
     assert found is not None

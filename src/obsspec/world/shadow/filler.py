@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import io
 import random
+from functools import lru_cache
 
 from obsspec.world.shadow.facts import Known
 
-MAX_BYTES = 200_000
+EXACT_BYTES = 32_000  # of larger files only the size is as it was seen
+MAX_BYTES = 1_000_000
 LETTERS = "qwzxjvk"
 WORD = 6
 BLOCK = 2000
@@ -25,6 +27,7 @@ NOTHING = frozenset(
 )
 
 
+@lru_cache(maxsize=1024)
 def filler(known: Known, seed: str, variant: int) -> bytes:
     """Deterministic in its arguments."""
     if known.size == 0 or any(digest in NOTHING for _, digest in known.sums):
@@ -36,7 +39,10 @@ def filler(known: Known, seed: str, variant: int) -> bytes:
     words = counts.get("w", max(1, lines) * (1 + variant))
     if size is None:
         size = (lines + words) * WORD + random_.randrange(1, 9)
-    return _text(min(size, MAX_BYTES), lines, words, random_).encode()
+    if size > EXACT_BYTES:
+        block = _text(BLOCK, BLOCK // 40, BLOCK // 8, random_).encode()
+        return (block * (size // len(block) + 1))[: min(size, MAX_BYTES)]
+    return _text(size, lines, words, random_).encode()
 
 
 def _text(size: int, lines: int, words: int, random_: random.Random) -> str:

@@ -17,6 +17,8 @@ from obsspec.world.shadow.filler import filler
 from obsspec.world.shadow.image import Image, of_machine, parents
 from obsspec.world.shadow.order import by_order
 
+MAX_BYTES = 3 << 20  # of a whole tree, about
+CUT_BYTES = 512
 VARIANTS = 2  # the second differs from the first in all that is not known
 # what every image of a Linux distribution has
 USUAL = (
@@ -59,6 +61,7 @@ class _Layout:
         for path in USUAL:
             if path not in image.absent:
                 self._paths.setdefault(path, Known(Kind.DIRECTORY))
+        self._room = MAX_BYTES
         self._seen_in = {parent for path in self._paths for parent in parents(path)}
         self._by_sum = self._sums()
         if variant:
@@ -89,7 +92,7 @@ class _Layout:
             elif kind is Kind.LINK:
                 yield PlacedFile(path, (known.target or "?").encode(), None, EntryKind.LINK)
             else:
-                yield PlacedFile(path, self._content(path, known), known.mode, mtime_ns=self._time_ns(known))
+                yield PlacedFile(path, self._fitting(path, known), known.mode, mtime_ns=self._time_ns(known))
 
     def _kind(self, path: str, known: Known) -> Kind:
         """A name with a dot is most likely a file; where it is a guess, the second variant guesses the opposite."""
@@ -111,6 +114,14 @@ class _Layout:
             sizes = [k for k in same if k.size is not None or k.counts]
             return filler(sizes[0] if sizes else known, digest[1], self._variant)
         return filler(known, path, self._variant)
+
+    def _fitting(self, path: str, known: Known) -> bytes:
+        """The content, or less of it where the whole tree would become too large; not the same in both variants."""
+        if (known.size or 0) > self._room:
+            known = Known(Kind.FILE, CUT_BYTES * (1 + self._variant))
+        content = self._content(path, known)
+        self._room -= len(content)
+        return content
 
     def _sums(self) -> dict[tuple[str, str], list[Known]]:
         found: dict[tuple[str, str], list[Known]] = defaultdict(list)

@@ -219,6 +219,18 @@ def test_a_task_that_contradicts_its_environment_leaves_it() -> None:
     )
 
 
+def test_what_changed_for_others_of_the_environment_is_noticed() -> None:
+    memory = Memory(Store())
+    for period in range(12):  # something appears or goes for all of them, and each task comes back to see it
+        for number in range(3):
+            rollout = Rollout(memory, f"db-{number}")
+            rollout.play(sql("DESC people"), "[('id', 'int'), ('name', 'text')]")
+            rollout.play(sql("SELECT 1 FROM people"), "[('anna',), ('bert',), ('carl',)]")
+            guess = said(rollout.play(sql("SHOW TABLES"), f"[('people',), ('table_{period}',)]"))
+            if period == 11 and number > 0:
+                assert guess == "[('people',), ('table_11',)]"
+
+
 def test_an_answer_is_adapted_to_other_arguments() -> None:
     memory = Memory(Store())
     for number in range(30):

@@ -20,6 +20,8 @@ from obsspec.world.memory.store import Store
 from obsspec.world.memory.transitions import Transitions
 from obsspec.world.memory.trust import Trust
 
+_TRUSTED = 0.5  # where what this call answered elsewhere is so probable, similar calls are not asked
+
 
 class Mode(StrEnum):
     READ_WRITE = "read_write"  # looks up and learns
@@ -117,6 +119,8 @@ class Memory:
         certain = [guess for guess in found if guess.certain]
         if certain:
             return certain
+        if any(self._confidence(situation, guess) >= _TRUSTED for guess in found):
+            return found
         return [*found, *self._transitions.guesses(situation), *self._episodes.guesses(scope, situation)]
 
     def _ranked(self, scope: str, situation: Situation) -> list[Ranked]:

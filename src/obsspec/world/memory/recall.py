@@ -40,10 +40,11 @@ class Recall:
         return self._own_key(scope, situation), self._world_key(situation)
 
     def guesses(self, scope: str, situation: Situation) -> Iterator[Guess]:
-        """In order of tightness; the caller stops where it has heard enough."""
-        yield from self._rollout(situation)
-        yield from self._own(scope, situation)
-        yield from self._others(scope, situation)
+        """In order of tightness; nothing looser once this very call is known in this very state."""
+        found = [*self._rollout(situation), *self._own(scope, situation)]
+        yield from found
+        if not any(guess.certain for guess in found):
+            yield from self._others(scope, situation)
 
     def learn(self, scope: str, situation: Situation, text: str) -> None:
         name = self._store.keep(text)
@@ -74,26 +75,40 @@ class Recall:
         sight = _sight(situation)
         here = {name: cell for name, cell in cells.items() if name.startswith(sight)}
         exact = {name: cell for name, cell in here.items() if name.endswith(situation.reading.exact)}
-        if exact:
-            yield from self._best("memory/exact", exact, 0.9)
-        elif here:
-            yield from self._best("memory/normal", here, 0.85)
-        else:
+        if not here:
             yield from self._stale(cells)
+            return
+        by_text = _by_text(exact or here)
+        newer = self._newer(scope, situation, max(by_text, key=lambda name: by_text[name][1]))
+        source, prior = ("memory/exact", 0.9) if exact else ("memory/normal", 0.85)
+        yield from self._best(source, by_text, prior, newer is not None)
+        if newer is not None:
+            yield from self._guess("memory/linked", newer, ("newer", few(len(by_text))), 0.5, certain=True)
 
-    def _best(self, source: str, cells: dict[bytes, Cell], prior: float) -> Iterator[Guess]:
+    def _best(self, source: str, by_text: dict[bytes, Cell], prior: float, old: bool) -> Iterator[Guess]:
         """The latest answer and the usual one: which of the two is right more often is learnt."""
-        by_text = _by_text(cells)
         latest = max(by_text, key=lambda name: by_text[name][1])
         usual = max(by_text, key=lambda name: (by_text[name][0], by_text[name][1]))
         total = sum(cell[0] for cell in by_text.values())
         if len(by_text) == 1:
-            yield from self._guess(source, latest, ("only", few(total)), prior, certain=True)
+            yield from self._guess(source, latest, ("only", few(total), old), prior, certain=True)
             return
         rule = "both" if latest == usual else "latest"
-        yield from self._guess(source, latest, (rule, few(len(by_text))), 0.5, certain=True)
+        yield from self._guess(source, latest, (rule, few(len(by_text)), old), 0.5, certain=True)
         if latest != usual:
-            yield from self._guess(source, usual, ("usual", few(len(by_text))), 0.4, certain=True)
+            yield from self._guess(source, usual, ("usual", few(len(by_text)), old), 0.4, certain=True)
+
+    def _newer(self, scope: str, situation: Situation, latest: bytes) -> bytes | None:
+        """What another task of this environment answered since, if it was something else: worlds may change."""
+        home, sight = self._environments.home(self._environments.own(scope)), _sight(situation)
+        cells = self._store.page(self._world_key(situation)).cells
+        near = [
+            field
+            for field in cells
+            if field[SIZE : 2 * SIZE] == sight and self._environments.home(field[:SIZE]) == home
+        ]
+        newest = max(near, key=lambda field: cells[field][1], default=None)
+        return newest[2 * SIZE :] if newest is not None and newest[2 * SIZE :] != latest else None
 
     def _stale(self, cells: dict[bytes, Cell]) -> Iterator[Guess]:
         by_text = _by_text(cells)

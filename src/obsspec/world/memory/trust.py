@@ -1,8 +1,8 @@
 """How far each kind of guess is to be believed: Beta posteriors over its own hits and misses, from coarse to fine.
 
-The estimate of a bucket is drawn towards that of the bucket above it: source, then source with the features of the
-guess, then that for one tool. What keeps failing for one class of calls (dates, process ids, random numbers) is told
-apart from the source in general: the class shifts the log odds by as much as it does better or worse than its source.
+The estimate of a bucket is drawn towards that of the bucket above it: the source; with the features of the guess; for
+one tool; for one class of calls. The last one notices what keeps failing (dates, process ids, random numbers) however
+well the source does elsewhere.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from obsspec.world.memory.digests import digest
 from obsspec.world.memory.store import Store
 
 HIT, MISS = b"+", b"-"
-_PULL = 6.0  # pseudo-observations with which a bucket is drawn to the one above it
-_CLASS_PULL = 4.0
+_PULL = 3.0  # pseudo-observations with which a bucket is drawn to the one above it
+_CLASS_PULL = 3.0
 _STEPS = 1.5  # confidences are told apart in steps of 1/1.5 of log odds
 _DECAY_AT = 400.0  # a bucket with more than this forgets half, so that it follows changes
 
@@ -31,7 +31,7 @@ class Trust:
         coarse, fine, own, by_class = _buckets(self._space, source, features, tool, group)
         general = self._posterior(coarse, prior, 2.0)
         rate = self._posterior(own, self._posterior(fine, general, _PULL), _PULL)
-        return self._confused(rate, general, by_class)
+        return rate if group == tool else self._posterior(by_class, rate, _CLASS_PULL)
 
     def record(self, source: str, features: tuple[object, ...], tool: str, group: str, hit: bool) -> None:
         for bucket in _buckets(self._space, source, features, tool, group):
@@ -45,14 +45,6 @@ class Trust:
     def settle(self, source: str, tool: str, confidence: float, hit: bool) -> None:
         for bucket in _won(self._space, source, tool, _step(confidence)):
             self._count(bucket, hit)
-
-    def _confused(self, rate: float, general: float, by_class: bytes) -> float:
-        page = self._store.page(by_class)
-        hits, misses = page.count(HIT), page.count(MISS)
-        if hits + misses == 0:
-            return rate
-        known = (hits + _CLASS_PULL * general) / (hits + misses + _CLASS_PULL)
-        return _sigmoid(_logit(rate) + _logit(known) - _logit(general))
 
     def _count(self, bucket: bytes, hit: bool) -> None:
         self._store.add(bucket, HIT if hit else MISS)
@@ -75,7 +67,7 @@ def _buckets(space: bytes, source: str, features: tuple[object, ...], tool: str,
         digest(space, "trust", source),
         digest(space, "trust", source, kind),
         digest(space, "trust", source, kind, tool),
-        digest(space, "confusion", source, group),
+        digest(space, "confusion", source, kind, group),
     )
 
 
@@ -91,7 +83,3 @@ def _step(confidence: float) -> int:
 def _logit(p: float) -> float:
     p = min(max(p, 1e-4), 1 - 1e-4)
     return math.log(p / (1 - p))
-
-
-def _sigmoid(x: float) -> float:
-    return 1 / (1 + math.exp(-x))

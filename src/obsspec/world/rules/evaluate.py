@@ -18,6 +18,7 @@ from obsspec.world.rules.text import TEXT_PROGRAMS
 from obsspec.world.shell import expand
 from obsspec.world.shell.effects import command_effects
 from obsspec.world.shell.parse import Unparsed, parse
+from obsspec.world.shell.paths import overlap
 from obsspec.world.shell.tree import (
     AndOr,
     Background,
@@ -88,8 +89,9 @@ class Evaluation:
     def output(self, part: Substitution) -> str | None:
         """What `$( )` prints, run once."""
         if id(part) not in self._outputs:
+            outputs, doubt = dict(self._outputs), self._doubt  # the commands inside begin their own
             outcome = self._subshell(part.script)
-            self._doubt |= outcome.doubt
+            self._outputs, self._doubt = outputs, doubt | outcome.doubt
             text, errors = outcome.text(error=False), outcome.text(error=True)
             self._outputs[id(part)] = None if errors != "" or text is None else text.rstrip("\n")
         return self._outputs[id(part)]
@@ -141,23 +143,41 @@ class Evaluation:
         if len(command.stages) == 1:
             outcome = self._command(command.stages[0])
             return replace(outcome, code=None if outcome.code is None else int(not outcome.code))
+        if self._race(command):
+            return self._lost(command)
         outer, stdin = self.state.copy(), self._stdin
+        complaining = 0
         done, code_sure = SILENT, True
         for index, stage in enumerate(command.stages):
             final = index == len(command.stages) - 1
             self.state.cwd, self.state.variables = outer.cwd, dict(outer.variables)
             outcome = self._command(stage, last=last and final, must=must and final)
             merged = not final and command.merged[index]
+            complaining += any(piece.error for piece in outcome.pieces) and not merged
             passed = [piece for piece in outcome.pieces if final or (piece.error and not merged)]
             if not final:
                 parts = [piece.what for piece in outcome.pieces if merged or not piece.error]
                 self._stdin = None if any(isinstance(part, Hole) for part in parts) else "".join(map(str, parts))
                 code_sure = code_sure and outcome.code == 0
             done = Outcome(done.pieces + tuple(passed), outcome.code, done.doubt | outcome.doubt)
+        if complaining > 1:  # whose message comes first is chance
+            silent = tuple(piece for piece in done.pieces if not piece.error)
+            done = replace(done, pieces=(*silent, Piece(Hole(), error=True)))
         self._stdin = stdin
         self.state.cwd, self.state.variables, self.state.shadowed = outer.cwd, outer.variables, outer.shadowed
         code = None if done.code is None or (self.state.strict and not code_sure) else done.code
         return replace(done, code=code if not command.negated or code is None else int(not code))
+
+    def _race(self, command: Pipeline) -> bool:
+        """Whether one stage writes what another reads or writes, at the same time."""
+        found = [command_effects(stage, self.state.cwd, self.state.variables) for stage in command.stages]
+        return any(
+            one is not two
+            and one.writes != frozenset()
+            and (overlap(one.writes, two.reads) or overlap(one.writes, two.writes))
+            for one in found
+            for two in found
+        )
 
     def _compound(self, command: Compound, *, last: bool, must: bool) -> Outcome:
         if command.redirections:
@@ -255,6 +275,8 @@ class Evaluation:
             return made or self._lost(command, words)
         run.stdin = made.stdin
         outcome = self._program(command, words, run)
+        if run.unseen and outcome.doubt & Doubt.SUCCESS:
+            self.used.append("?")  # success where nothing of the paths is known has a record of its own
         outcome = made.send(replace(outcome, doubt=outcome.doubt | run.doubt | self._doubt), run)
         if before is not None and outcome.doubt & Doubt.SUCCESS:
             self.state.merge(before)
@@ -277,7 +299,9 @@ class Evaluation:
                 value = None if value is None or old is None else old + value
             self.state.variables[assignment.name] = value
         if self._outputs:  # the exit code is that of the last substitution
-            return unknown((), self.state.cwd) if None in self._outputs.values() else replace(SILENT, code=None)
+            if None in self._outputs.values():
+                return unknown((), self.state.cwd)
+            return Outcome(code=None, doubt=self._doubt)
         if command.redirections:
             run = self._run()
             made = self._routes(command.redirections, run)

@@ -23,12 +23,12 @@ class Rules:
 
     "known" rests on nothing but the history, "silent" on a command's success, "likely" on that or on other usual
     things. One object serves any number of rollouts, one thread. It never raises, and awaits nothing. A source with a
-    program whose record has become poor stays silent: less than `least` of its answers would be right.
+    program whose record has become poor stays silent: less than `least` (of "known": 0.85) would be right.
     """
 
     def __init__(self, formats: FormatLearner | None = None, *, least: float = 0.7) -> None:
         self._formats = formats or FormatLearner()
-        self._least = least
+        self._least, self._surely = least, max(least, 0.85)
         self._habits: dict[str, Habits] = {}
         self._records = Records()
         self._roots: dict[object, Moment] = {}
@@ -75,7 +75,7 @@ class Rules:
         confidence = 1.0
         for name, one in zip(sources, answers, strict=True):
             confidence *= self._records.confidence(name, one.programs)
-        if confidence < self._least:
+        if confidence < (self._surely if source == KNOWN else self._least):
             return None
         return Prediction(tuple(Observation(one.text) for one in answers), source, confidence)
 

@@ -25,6 +25,7 @@ class Run:
     stdin: str | None = ""
     doubt: Doubt = Doubt.NONE
     last: bool = False
+    unseen: bool = False  # the program asked for a path of which nothing is known
     one_line: bool = False  # the script has one line, so that the shell's own messages say "line 1"
 
     def complain(self, message: str, code: int = 1) -> Outcome:
@@ -43,6 +44,7 @@ class Run:
     def node(self, name: str) -> Node | None:
         """What is at `name`; None if that is not known."""
         node = self.state.tree.get(self.path(name))
+        self.unseen = self.unseen or node is None
         if name.endswith("/") and isinstance(node, File):
             raise UndeterminedError
         return node

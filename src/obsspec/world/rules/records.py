@@ -32,7 +32,7 @@ class Records:
         mean, weight = _PRIOR[source]
         right = mean * weight
         for key, total in self._total.items():
-            if key[0] == source:
+            if key[0] == source and key[1].isalnum():  # circumstances count beside programs, not among them
                 say = min(total, _SAY)
                 weight += say
                 right += say * self._hits[key] / total

@@ -55,6 +55,8 @@ def _ends(arguments: list[str], run: Run, *, head: bool) -> Outcome | None:
     count = options.value(unit) or "10"
     if not re.fullmatch(r"[+-]?\d+", count):
         return None
+    if not head and int(count) == 0:
+        return None  # it does not even look
     texts, errors = run.texts(options.operands, f"{name}: cannot open '{{}}' for reading: {_MISSING}", ending=not head)
     if len(options.operands) > 1 and "q" not in options.flags:
         return None

@@ -17,7 +17,7 @@ from obsspec.world.memory.guess import Guess
 from obsspec.world.memory.situation import Situation
 from obsspec.world.memory.store import Store
 
-KEPT = 16  # episodes of one class that are looked at
+KEPT = 8  # episodes of one class that are looked at
 _LONG = 2000  # characters of a call that is not kept
 _WORD = re.compile(r"\w+|[^\w\s]")
 

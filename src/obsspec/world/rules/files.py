@@ -90,7 +90,10 @@ def _rm(arguments: list[str], run: Run) -> Outcome | None:
             return "" if force else f"rm: cannot remove '{plain_name(name)}': {_MISSING}\n"
         if isinstance(node, Directory) and not options.flags & set("rR"):
             return None if "d" in options.flags else f"rm: cannot remove '{plain_name(name)}': Is a directory\n"
-        run.state.tree.remove(run.path(name))
+        if force and _holds(run, name) is None:
+            run.state.tree.forget(run.path(name))  # what is not there it does not mind, nor why
+        else:
+            run.state.tree.remove(run.path(name))
         return ""
 
     return ASSUMED if force and not options.operands else _each(options.operands, one)

@@ -142,7 +142,12 @@ class Memory:
         return sorted(best.values(), key=lambda each: each.confidence, reverse=True)
 
     def _confidence(self, situation: Situation, guess: Guess) -> float:
-        return self._trust.confidence(*_kind(situation, guess), 0.05 if situation.touch.volatile else guess.prior)
+        prior = guess.prior
+        if situation.touch.volatile:
+            prior = 0.05
+        elif situation.repeats_change and not guess.certain:
+            prior = 0.3
+        return self._trust.confidence(*_kind(situation, guess), prior)
 
     def _learn(self, scope: str, situation: Situation, text: str) -> None:
         reading = situation.reading
@@ -165,10 +170,15 @@ class Memory:
 
 
 def _kind(situation: Situation, guess: Guess) -> tuple[str, tuple[object, ...], str, str]:
-    """What `Trust` tells apart. What depends on time or chance has to earn trust for each class of calls."""
+    """What `Trust` tells apart. What depends on time or chance has to earn trust for each class of calls.
+
+    So has what is known of other states about a call that changes something and was made before in this rollout.
+    """
     reading = situation.reading
     if situation.touch.volatile:
         return f"{guess.source} volatile {reading.group}", (), reading.name, reading.group
+    if not guess.certain and situation.repeats_change:
+        return f"{guess.source} again {reading.name}", (), reading.name, reading.group
     return guess.source, guess.features, reading.name, reading.group
 
 

@@ -52,6 +52,11 @@ class Situation:
     def counter(self) -> int:
         return self.number + self.walk.ahead
 
+    @property
+    def repeats_change(self) -> bool:
+        """It may change something, and was made before: what it did then may be why it answers otherwise now."""
+        return self.touch.writes != frozenset() and self.reading.call in self.walk.said
+
     def hide(self, text: str) -> str:
         """The observation without what only counts calls."""
         if self.reading.kind is not ToolKind.PYTHON or COUNTER in text:

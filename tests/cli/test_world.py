@@ -34,7 +34,8 @@ def run(*arguments: object) -> Any:
 def test_writes_rows_summary_and_picture(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, figures = tmp_path / "out", tmp_path / "figures.json"
     sources = "obsspec.worldeval.baselines:Repeat,tests.worldeval.conftest:Breaks"
-    assert run("eval", data, "--sources", sources, "--out", out, "--json", figures, "--ablate", "--breadth", 2) == 0
+    options = ("--sources", sources, "--min-confidence", 0.15, "--ablate", "--breadth", 2)
+    assert run("eval", data, *options, "--out", out, "--json", figures) == 0
     said = capsys.readouterr().out
     assert "some: 5 calls of 2 tasks" in said
     assert "Breaks failed: KeyError: 'broken on purpose'" in said

@@ -32,7 +32,7 @@ class CascadeSettings:
 
     sure: float = 0.9
     min_confidence: float = 0.15
-    wait_s: float = 0.1
+    wait_s: float = 0.3
 
 
 class Cascade:

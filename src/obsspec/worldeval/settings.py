@@ -28,7 +28,9 @@ class EvalSettings:
     ] = "all"
     protocols: Annotated[str, _help("Comma-separated: cold, group, epochs.")] = "cold,group,epochs"
     breadth: Annotated[int, _help("K: candidates asked of each source; exact is the first, top-K any of them.")] = 1
-    min_confidence: Annotated[float, _help("Less likely candidates the cascade never gives.")] = 0.15
+    min_confidence: Annotated[
+        float, _help("Less likely candidates the cascade does not give. (In a run the gate weighs those from 0.15 on.)")
+    ] = 0.75
     ablate: Annotated[bool, _help("Also measure the cascade without each of its sources.")] = False
     image_pattern: Annotated[
         str, _help("Regular expression for the part of a task id that names its image; else each task has its own.")

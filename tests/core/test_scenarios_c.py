@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 
 import anyio
 import pytest
 
 from obsspec.render.hermes import HermesRenderer
 from obsspec.rollout.rules import Limits
-from obsspec.testing import Move, ScriptedWorldModel, always, toy_renderer, toy_shell, toy_vocabulary
+from obsspec.speculation.trace import Fate, SpanKind
+from obsspec.testing import Forecast, Move, ScriptedWorldModel, always, oracle, toy_renderer, toy_shell, toy_vocabulary
+from obsspec.testing.world_model import Plan
 from obsspec.values import Context, FinishReason, Observation, Outcome, StopReason, Tokens
 from tests.core.scene import Scene, answer, call, recite, says
 
@@ -163,3 +166,55 @@ async def test_c19_the_last_turn_has_no_prediction_to_wait_for() -> None:
     _, played = await scene.both()
     assert played.outcomes == [Outcome.GATED]
     assert anyio.current_time() - start == pytest.approx(22.0)
+
+
+def wrong_at(depth: int, *otherwise: Move) -> Plan:
+    """Right, but for the first turn this far below the committed one that is predicted."""
+    done: list[int] = []
+
+    def plan(context: Context, breadth: int) -> Forecast:
+        if not done and len(context.history) - context.committed == depth:
+            done.append(depth)
+            return Forecast((Move.WRONG,))
+        return Forecast(otherwise or (Move.RIGHT,))
+
+    return plan
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+async def test_c20_only_committed_turns_are_seen_and_discarded_ones_leave_their_traces(depth: int) -> None:
+    scene = Scene(recite(call("echo a > f"), call("cat f"), call("ls"), answer()), toy_shell, depth=depth)
+    scene.plan = wrong_at(depth - 1)
+    _, played = await scene.both()
+    assert played.commands == ["echo a > f", "cat f", "ls"]
+    assert isinstance(played.world_model, ScriptedWorldModel)
+    learned = played.world_model.learned
+    assert [context.calls[0].command for context, _ in learned] == played.commands, "hooks see committed turns"
+    assert [observations for _, observations in learned] == [turn.observations for turn in played.trajectory.turns[:3]]
+    dropped = [span for span in played.report.spans if span.kind is SpanKind.GENERATE and span.fate is Fate.DISCARDED]
+    assert dropped
+    assert all(span.speculative and span.reason and span.end_s is not None and span.tokens for span in dropped)
+    assert sum(span.tokens for span in dropped) == played.report.discarded_policy_tokens
+
+
+@pytest.mark.parametrize("breadth", [1, 3])
+async def test_c21_a_call_of_an_uncommitted_turn_is_predicted_and_never_executed(breadth: int) -> None:
+    turns = [call("echo a > f"), call("cat f"), call("rm f"), call("ls")]
+    scene = Scene(recite(*turns, answer()), toy_shell, depth=3, breadth=breadth, prediction_s=0.5)
+    scene.plan = always(Move.WRONG, Move.RIGHT, Move.NEAR)
+    predicted: list[tuple[float, str]] = []
+
+    def truth(context: Context) -> tuple[Observation, ...]:
+        predicted.append((anyio.current_time(), context.calls[0].command))
+        return oracle(toy_shell)(context)
+
+    scene.world_model = ScriptedWorldModel(truth, scene.plan)
+    _, played = await scene.both()
+    assert played.commands == ["echo a > f", "cat f", "rm f", "ls"]
+    log = played.sandbox.log
+    begun = {entry.call.command: entry.start_s for entry in log}
+    assert any(at_s < begun[command] for at_s, command in predicted), "calls were predicted before they were committed"
+    assert all(later.start_s >= (entry.end_s or 0.0) for entry, later in pairwise(log))
+    generations = [span for span in played.report.spans if span.kind is SpanKind.GENERATE]
+    for level in range(5):
+        assert sum(span.fate is Fate.KEPT for span in generations if span.level == level) == 1, "claimed exactly once"

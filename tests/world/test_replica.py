@@ -242,7 +242,7 @@ async def test_a_shell_that_lost_its_state_is_followed() -> None:
         await one.step("echo $x")
 
 
-async def test_h08_a_replica_that_cannot_be_set_up_is_silent_and_harms_nothing() -> None:
+async def test_a_replica_that_cannot_be_set_up_is_silent_and_harms_nothing() -> None:
     async with rollout(None) as one:
         assert one.replica.silence is Silence.NO_SPEC
         assert await one.predict("ls") == []
@@ -255,7 +255,7 @@ async def test_h08_a_replica_that_cannot_be_set_up_is_silent_and_harms_nothing()
         assert "set-up command `exit 1` failed" in replica.detail
 
 
-async def test_h02_nothing_outlives_the_rollout() -> None:
+async def test_nothing_outlives_the_rollout() -> None:
     with pytest.raises(ZeroDivisionError):  # as itself, not in a group
         await _fail_while_running()
     assert await eventually(lambda: host_processes("replica-411") == [])

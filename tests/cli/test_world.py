@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,17 @@ def test_ctrl_c_keeps_what_is_done(data: Path, tmp_path: Path, capsys: pytest.Ca
     assert run("eval", data, "--sources", sources, "--protocols", "epochs", "--out", out) == 130
     assert "interrupted" in capsys.readouterr().out
     assert set(read_rows(out / "rows.parquet")["call"].to_pylist()) == {0, 1}
+
+
+def test_a_background_job_that_is_ended_keeps_what_is_done(data: Path, tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell starts its background jobs
+    try:
+        sources = "tests.worldeval.conftest:Terminates"
+        assert run("eval", data, "--sources", sources, "--protocols", "epochs", "--out", tmp_path / "out") == 130
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert set(read_rows(tmp_path / "out" / "rows.parquet")["call"].to_pylist()) == {0, 1}
 
 
 @pytest.mark.parametrize(

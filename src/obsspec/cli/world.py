@@ -124,10 +124,15 @@ def _end_as_if_interrupted() -> Generator[None, None, None]:
         signal.raise_signal(signal.SIGINT)
 
     before = signal.signal(signal.SIGTERM, interrupt)
+    ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN  # a shell's background jobs start like that
+    if ignored:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+        if ignored:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 async def _evaluate(settings: EvalSettings, data: list[Data], out: Path, console: Console) -> None:

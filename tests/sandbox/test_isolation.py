@@ -143,8 +143,9 @@ async def test_a_sandbox_that_dies_or_is_closed_is_a_sandbox_error() -> None:
         children = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()  # noqa: ASYNC240
         for child in map(int, children):
             os.kill(child, signal.SIGKILL)
-        with pytest.raises(SandboxError):
-            await run(sandbox, "echo nobody")
+        with pytest.raises(SandboxError):  # noqa: PT012 - the init may answer once more before its parent's death reaches it
+            for _ in range(100):
+                await run(sandbox, "echo nobody")
         with pytest.raises(SandboxError):
             await sandbox.tree()
     assert await eventually(lambda: host_processes("sleep 3725") == [])

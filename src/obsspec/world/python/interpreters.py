@@ -19,6 +19,8 @@ from obsspec.values import ConfigError
 from obsspec.world.python import inside
 
 CODE = "/opt/obsspec"
+PLACES = "/opt/places"
+OWN = (HOME, "/tmp", "/dev/shm")  # every room has these to itself
 ASK_S = 20.0
 OLDEST = (3, 8)
 CAPABILITIES = ("SYS_ADMIN", "SETUID", "SETGID", "SETPCAP", "CHOWN", "KILL", "SYS_RESOURCE", "DAC_OVERRIDE")
@@ -42,7 +44,14 @@ class Interpreter:
 
     path: Path
     version: tuple[int, int]
-    mounts: tuple[str, ...]  # seen inside under the same names, read-only
+    mounts: tuple[str, ...]  # seen inside, read-only: under the same names, unless a room has its own there
+
+    @property
+    def path_inside(self) -> str:
+        for index, path in enumerate(self.mounts):
+            if self.path.is_relative_to(path):
+                return str(Path(_place(index, path)) / self.path.relative_to(path))
+        return str(self.path)
 
 
 def find_interpreter(path: str | Path = sys.executable) -> Interpreter:
@@ -57,6 +66,12 @@ def find_interpreter(path: str | Path = sys.executable) -> Interpreter:
         raise ConfigError(f"{path} is Python {version[0]}.{version[1]}: name one of 3.8 or later")
     wanted = [base, prefix, *(place for place in places if Path(place).is_dir())]
     return Interpreter(Path(shutil.which(path) or path).absolute(), (version[0], version[1]), _outermost(wanted))
+
+
+def _place(index: int, path: str) -> str:
+    """Where a mount is inside: what lies below a directory that every room has to itself gets a place elsewhere."""
+    hidden = any(Path(path).is_relative_to(own) for own in (*OWN, "/dev", "/proc"))
+    return f"{PLACES}/{index}" if hidden else path
 
 
 def _outermost(paths: Sequence[str]) -> tuple[str, ...]:
@@ -81,7 +96,7 @@ def arguments(interpreter: Interpreter, limits: Limits, extra: Sequence[str] = (
         *("--cap-drop", "ALL", *(part for name in CAPABILITIES for part in ("--cap-add", f"CAP_{name}"))),
         *_mounts(interpreter, limits),
         *_environment(),
-        *("--chdir", HOME, str(interpreter.path), "-s", "-c", program),
+        *("--chdir", HOME, interpreter.path_inside, "-s", "-c", program),
     ]
 
 
@@ -90,10 +105,11 @@ def _mounts(interpreter: Interpreter, limits: Limits) -> list[str]:
     mounts = ["--size", str(MIB), "--tmpfs", "/", "--ro-bind", "/usr", "/usr", "--ro-bind", str(root / "etc"), "/etc"]
     for link in ("bin", "sbin", "lib", "lib64"):
         mounts += ["--symlink", f"usr/{link}", f"/{link}"]
-    for path in interpreter.mounts:
-        for parent in list(Path(path).parents)[-2::-1]:  # else only root could go through
+    for index, path in enumerate(interpreter.mounts):
+        place = _place(index, path)
+        for parent in list(Path(place).parents)[-2::-1]:  # else only root could go through
             mounts += ["--perms", "0755", "--dir", str(parent)]
-        mounts += ["--ro-bind", path, path]
+        mounts += ["--ro-bind", path, place]
     mounts += [
         "--ro-bind",
         sandbox_inside.__path__[0],
@@ -103,7 +119,7 @@ def _mounts(interpreter: Interpreter, limits: Limits) -> list[str]:
         f"{CODE}/repl",
     ]
     mounts += ["--proc", "/proc", "--dev", "/dev"]
-    for path in (HOME, "/tmp", "/dev/shm"):
+    for path in OWN:
         mounts += ["--size", str(limits.disk_bytes), "--tmpfs", path]
     return [*mounts, "--remount-ro", "/dev", "--remount-ro", "/"]
 

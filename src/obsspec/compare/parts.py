@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
+from obsspec.compare.remembered import open_memory
 from obsspec.compare.run import Parts
 from obsspec.compare.settings import CompareSettings, Format, SandboxKind, is_url
 from obsspec.compare.world import make_world
@@ -35,7 +36,6 @@ from obsspec.sandbox.serving import serve_sandboxes
 from obsspec.tasks.environment import TerminalSandboxes
 from obsspec.values import ConfigError, EngineError
 from obsspec.world.language import LanguageWorldModel
-from obsspec.world.memory import Store
 
 SYSTEM = (
     "You work in a Linux terminal. Run one shell command at a time with the tool bash, as\n"
@@ -65,6 +65,8 @@ async def open_parts(
 ) -> AsyncGenerator[OpenedParts, None]:
     """Everything is closed with the context. Raises `ConfigError` for whatever is missing on this machine."""
     async with AsyncExitStack() as stack:
+        remembers = "memory" in settings.source_names
+        store = stack.enter_context(open_memory(log_folder / "memory.sqlite" if remembers else None, console))
         sandboxes, where = await _open_sandboxes(settings, stack)
         console.print(f"sandboxes: {where}", highlight=False)
         engines = _Engines(settings, console, log_folder, stack)
@@ -76,7 +78,6 @@ async def open_parts(
         _say_exactness(settings, report, console)
         renderer = _renderer(settings)
         language = LanguageWorldModel(served, renderer, max_context=settings.max_context)
-        store = stack.enter_context(closing(Store(log_folder / "memory.sqlite")))
         load = (lambda: policy.busy) if isinstance(policy, LlamaPolicy) else None
         world = make_world(settings, language, store, load)
         parts = Parts(Retrying(policy), language, world, renderer, sandboxes, engines.start_cold)

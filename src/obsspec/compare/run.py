@@ -9,6 +9,7 @@ from enum import StrEnum
 import anyio
 import anyio.to_thread
 
+from obsspec.compare.remembered import teach
 from obsspec.compare.settings import CompareSettings
 from obsspec.compare.summary import Pair
 from obsspec.compare.world import World
@@ -49,6 +50,7 @@ async def run_pairs(settings: CompareSettings, parts: Parts, folder: RunFolder, 
     """
     jobs = _jobs(settings, parts)
     done = {(arm, r.seed): r for arm, r in folder.results() if not r.trajectory.stop.is_error}
+    teach(parts.world.store, (result for (arm, _), result in done.items() if arm == Arm.SPECULATIVE))
     writing = anyio.Lock()
     collectors = {arm: _collector(arm, settings, parts) for arm in Arm}
     for block, order in _blocks(jobs, settings.concurrency):

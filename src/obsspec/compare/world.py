@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from obsspec.compare.remembered import SPLIT
 from obsspec.compare.settings import CompareSettings
 from obsspec.protocols import WorldModel
 from obsspec.rollout.collector import Environment, Speculation
@@ -29,19 +30,17 @@ class World:
     speculation: Speculation
     gate: Gate
     models: CascadeModels
+    store: Store  # what the memory knows: nothing of the sequential arm
 
 
 def make_world(
     settings: CompareSettings, language: WorldModel, store: Store, load: Callable[[], int] | None = None
 ) -> World:
-    """The speculative arm's parts. `store` is what the memory knows: nothing of the sequential arm.
-
-    `load`: requests in flight at the policy's engine.
-    """
+    """The speculative arm's parts. `load`: requests in flight at the policy's engine."""
     gate = _weighing(settings, load) if settings.gate else Breaker()
     models = CascadeModels([_source(name, settings, language, store) for name in settings.source_names], gate)
     speculation = Speculation(models, SpeculationSettings(depth=settings.depth, breadth=settings.breadth), gate)
-    return World(speculation, gate, models)
+    return World(speculation, gate, models, store)
 
 
 def _weighing(settings: CompareSettings, load: Callable[[], int] | None) -> ExpectedValueGate:
@@ -53,7 +52,7 @@ def _source(name: str, settings: CompareSettings, language: WorldModel, store: S
         case "rules":
             return Source(name, Rules())
         case "memory":
-            return Source(name, Memory(store, split="test"))
+            return Source(name, Memory(store, split=SPLIT))
         case "replica":
             return Source(name, Replicas(_spec_of, ReplicaSettings(profile=parse_profile(settings.determinism))))
         case "lm":

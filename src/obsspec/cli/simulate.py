@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import App, Parameter
 from rich.console import Console
+from rich.markup import escape
 
 from obsspec.cli.console import check_json, progress_bar, wide_console, write_json
 from obsspec.rollout.store import json_text
 from obsspec.sim.paper import Effort, Paper
 from obsspec.sim.paper_tables import TABLES
+from obsspec.sim.regime import ARMS, COARSE, Axes, Measured, measure
+from obsspec.sim.regime_picture import draw
+from obsspec.sim.regime_store import below, regime_tables, write
 from obsspec.sim.report import all_good, paper_json, paper_tables
 from obsspec.sim.results import Result
 from obsspec.values import ConfigError
@@ -35,7 +41,7 @@ def paper(
     stand in another order than published.
     """
     check_json(json)
-    names = _named(tables)
+    names = _named("--tables", tables, TABLES)
     if batches < 1 or asynchronous < 1:
         raise ConfigError(f"--batches and --asynchronous must be at least 1, got {batches} and {asynchronous}")
     console = wide_console()
@@ -45,11 +51,44 @@ def paper(
     return 0 if all_good(results) else 1
 
 
-def _named(tables: str) -> list[str]:
-    names = list(TABLES) if tables == "all" else [name.strip() for name in tables.split(",")]
-    unknown = [name for name in names if name not in TABLES]
+@app.command
+def regime(
+    *,
+    out: Annotated[Path, Parameter(help="Folder for regime.parquet and regime.png.")] = Path("runs/regime"),
+    coarse: Annotated[bool, Parameter(help="A map of 16 points, in seconds instead of minutes.")] = False,
+    arms: Annotated[str, Parameter(help=f"Comma-separated: {', '.join(ARMS)}; 'all' for every one.")] = "all",
+    tool_s: Annotated[tuple[float, ...], Parameter(help="Mean tool latencies in seconds.")] = (),
+    tokens: Annotated[tuple[float, ...], Parameter(help="Mean tokens of a turn.")] = (),
+    match: Annotated[tuple[float, ...], Parameter(help="Shares of right predictions.")] = (),
+    load: Annotated[tuple[int, ...], Parameter(help="Rollouts in flight on the one replica.")] = (),
+) -> int:
+    """Map where speculation pays, over tool latency, generation length, match and load, on equal hardware.
+
+    Exit status 1 when a gated arm is anywhere below 0.99 of the sequential pipeline.
+    """
+    names = _named("--arms", arms, ARMS)
+    console = wide_console()
+    axes = COARSE if coarse else Axes()
+    given = {"tool_s": tool_s, "tokens": tokens, "match": match, "load": load}
+    axes = replace(axes, **{name: values for name, values in given.items() if values})
+    measured: list[Measured] = []
+    with progress_bar(console) as progress:
+        bar = progress.add_task("points", total=len(axes.points()) * len(names))
+        for each in measure(axes, {name: ARMS[name] for name in names}):
+            measured.append(each)
+            progress.advance(bar)
+    write(measured, out / "regime.parquet")
+    draw(axes, measured, out / "regime.png")
+    console.print(regime_tables(measured))
+    console.print(f"written to {escape(str(out))}: regime.parquet, regime.png", highlight=False)
+    return 1 if below(measured) else 0
+
+
+def _named(option: str, given: str, known: Collection[str]) -> list[str]:
+    names = list(known) if given == "all" else [name.strip() for name in given.split(",")]
+    unknown = [name for name in names if name not in known]
     if unknown:
-        raise ConfigError(f"--tables: unknown {', '.join(unknown)}; known: {', '.join(TABLES)}")
+        raise ConfigError(f"{option}: unknown {', '.join(unknown)}; known: {', '.join(known)}")
     return names
 
 

@@ -52,7 +52,7 @@ OnRollout = Callable[[], None]
 
 
 def simulate(arm: Arm, on_rollout: OnRollout | None = None) -> Figures:
-    """The figures of one arm. The same arm gives the same figures. `AssertionError`: a rollout failed."""
+    """The figures of one arm. The same arm gives the same figures. `AssertionError`: a part failed."""
     return run_virtual(_run, arm, on_rollout, backend=Backend.ASYNCIO)
 
 
@@ -70,6 +70,9 @@ async def _run(arm: Arm, on_rollout: OnRollout | None) -> Figures:
         trajectory = result.trajectory
         if trajectory.stop is not StopReason.FINAL:
             raise AssertionError(f"rollout {result.task_id} ended with {trajectory.stop}: {trajectory.error}")
+        broken = next((a.detail for a in result.speculation.attempts if a.detail), "") if result.speculation else ""
+        if broken:
+            raise AssertionError(f"a source of rollout {result.task_id} failed: {broken}")
         done.append(rollout_figures(result, anyio.current_time()))
         trajectory.ids, trajectory.mask, trajectory.logprobs, trajectory.turns = [], [], [], []
         if result.speculation is not None:

@@ -16,7 +16,7 @@ import anyio
 from obsspec.protocols import Emit, Policy
 from obsspec.sim import ids
 from obsspec.sim.world import World, wrong
-from obsspec.values import Completion, Context, FinishReason, Observation, Prediction, Priority, Sampling, Tokens
+from obsspec.values import Context, Observation, Prediction, Priority, Sampling
 
 LATE_S = 25.0  # longer than any tool runs, shorter than what counts as a failure
 _STANDARD = NormalDist()
@@ -136,10 +136,3 @@ def lognormal(mean: float, sd: float, u: float) -> float:
     variance = math.log1p((sd / mean) ** 2)
     z = _STANDARD.inv_cdf(min(1 - 1e-9, max(1e-9, u)))
     return mean * math.exp(math.sqrt(variance) * z - variance / 2)
-
-
-def says_nothing(prompt: Tokens, sampling: Sampling) -> Completion:
-    """What a world-model server writes, as far as timing goes: `max_tokens` filler ids."""
-    return Completion(
-        ids.filled(sampling.max_tokens, ids.FILLER), (-1.0,) * sampling.max_tokens, FinishReason.LENGTH, "0"
-    )

@@ -38,8 +38,14 @@ class World:
         self._logprobs: tuple[float, ...] = _LOGPROBS * 4096
 
     def say(self, prompt: Tokens, sampling: Sampling) -> Completion:
-        """The policy: the planned turn on the path, any turn of the workload off it."""
+        """The policy: the planned turn on the path, any turn of the workload off it.
+
+        After an opened observation it is the world model, which writes as much as it is asked for.
+        """
         last = prompt[-1]
+        if last == ids.FILLER:
+            ending = FinishReason.LENGTH
+            return Completion(ids.filled(sampling.max_tokens, last), self._of(sampling.max_tokens), ending, "0")
         if ids.mark(last) is Mark.PLACE:
             rollout, level = ids.at(last)
             planned = self.workload.turns[rollout][level]

@@ -78,8 +78,8 @@ async def open_parts(
         _say_exactness(settings, report, console)
         renderer = _renderer(settings)
         language = LanguageWorldModel(served, renderer, max_context=settings.max_context)
-        load = (lambda: policy.busy) if isinstance(policy, LlamaPolicy) else None
-        world = make_world(settings, language, store, load)
+        load, slots = ((lambda: policy.busy), engines.slots) if isinstance(policy, LlamaPolicy) else (None, 0)
+        world = make_world(settings, language, store, load, slots)
         parts = Parts(Retrying(policy), language, world, renderer, sandboxes, engines.start_cold)
         identity = {"exact": report.exact, "obsspec": version("obsspec"), **engines.versions}
         yield OpenedParts(parts, report.exact, identity, _describe(settings, where, engines, report))
@@ -119,7 +119,7 @@ class _Engines:
         model = self._model(what)
         engine = EngineSettings(
             mode=settings.mode,
-            slots=self._slots(),
+            slots=self.slots,
             context=-(-max(settings.max_context, BLOCK) // BLOCK) * BLOCK,
             threads=self._threads(),
         )
@@ -144,7 +144,8 @@ class _Engines:
             return served_model(path)
         return file_model(path)
 
-    def _slots(self) -> int:
+    @property
+    def slots(self) -> int:
         """For each rollout the committed generation, and K branches at each depth; more than that wait for a slot."""
         settings = self._settings
         return settings.concurrency * (1 + max(1, settings.breadth) * max(1, settings.depth))

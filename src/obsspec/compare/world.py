@@ -34,17 +34,23 @@ class World:
 
 
 def make_world(
-    settings: CompareSettings, language: WorldModel, store: Store, load: Callable[[], int] | None = None
+    settings: CompareSettings,
+    language: WorldModel,
+    store: Store,
+    load: Callable[[], int] | None = None,
+    slots: int = 0,
 ) -> World:
-    """The speculative arm's parts. `load`: requests in flight at the policy's engine."""
-    gate = _weighing(settings, load) if settings.gate else Breaker()
+    """The speculative arm's parts. `load`: requests in flight at the policy's engine, which has so many `slots`."""
+    gate = _weighing(settings, load, slots) if settings.gate else Breaker()
     models = CascadeModels([_source(name, settings, language, store) for name in settings.source_names], gate)
     speculation = Speculation(models, SpeculationSettings(depth=settings.depth, breadth=settings.breadth), gate)
     return World(speculation, gate, models, store)
 
 
-def _weighing(settings: CompareSettings, load: Callable[[], int] | None) -> ExpectedValueGate:
-    return ExpectedValueGate(GateSettings(shared_engine=settings.world_model == "same"), load=load)
+def _weighing(settings: CompareSettings, load: Callable[[], int] | None, slots: int) -> ExpectedValueGate:
+    """A tree of branches may grow beyond any number of slots; one for each rollout stays free of them."""
+    spare = max(0, slots - settings.concurrency)
+    return ExpectedValueGate(GateSettings(slots=spare, shared_engine=settings.world_model == "same"), load=load)
 
 
 def _source(name: str, settings: CompareSettings, language: WorldModel, store: Store) -> Source:

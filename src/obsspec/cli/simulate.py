@@ -16,6 +16,9 @@ from obsspec.cli.console import check_json, progress_bar, wide_console, write_js
 from obsspec.rollout.store import json_text
 from obsspec.sim.paper import Effort, Paper
 from obsspec.sim.paper_tables import TABLES
+from obsspec.sim.plan import Assumed, Plan, Planned, PlanSettings, slower
+from obsspec.sim.plan_table import plan_json, plan_tables
+from obsspec.sim.recorded import read_run
 from obsspec.sim.regime import ARMS, COARSE, Axes, Measured, measure
 from obsspec.sim.regime_picture import draw
 from obsspec.sim.regime_store import below, regime_tables, write
@@ -82,6 +85,48 @@ def regime(
     console.print(regime_tables(measured))
     console.print(f"written to {escape(str(out))}: regime.parquet, regime.png", highlight=False)
     return 1 if below(measured) else 0
+
+
+@app.command
+def plan(
+    run: Annotated[Path, Parameter(help="A run folder of `obsspec compare`.")],
+    /,
+    *,
+    depth: Annotated[tuple[int, ...], Parameter(help="Depths D to try.")] = (1, 2, 4),
+    breadth: Annotated[tuple[int, ...], Parameter(help="Breadths K to try; no more candidates than the run had.")] = (
+        1,
+    ),
+    concurrency: Annotated[int, Parameter(help="Rollouts in flight; 0: as in the run.")] = 0,
+    tool_s: Annotated[float | None, Parameter(help="Scale the tools to this mean latency.")] = None,
+    match: Annotated[float | None, Parameter(help="Also try a source that is right so often ...")] = None,
+    latency: Annotated[float, Parameter(help="... after so many seconds.")] = 0.1,
+    rollouts: Annotated[int, Parameter(help="Rollouts to draw from the run.")] = 128,
+    seed: Annotated[int, Parameter(help="Of the draws.")] = 1,
+    json: Annotated[Path | None, Parameter(help="Also write the figures to this file.")] = None,
+) -> None:
+    """From a recorded run, what to expect with which depth, breadth and sources.
+
+    Whole rollouts are drawn again from the run and simulated on an engine as fast as the recorded one. The first table
+    says how well that meets what the run measured.
+    """
+    check_json(json)
+    assumed = Assumed(match, latency) if match is not None else None
+    settings = PlanSettings(depth, breadth, rollouts, concurrency, seed, assumed)
+    recorded = read_run(run)
+    planned = Plan(recorded if tool_s is None else slower(recorded, tool_s), settings)
+    console = wide_console()
+    lines: list[Planned] = []
+    with progress_bar(console) as progress:
+        total = len(planned.choices()) * len(depth) * len(breadth)
+        bar = progress.add_task("settings", total=total + 2)
+        sequential = planned.sequential()
+        own = planned.recorded()
+        progress.advance(bar, 2)
+        for line in planned.lines():
+            lines.append(line)
+            progress.advance(bar)
+    console.print(plan_tables(planned, sequential, own, lines))
+    write_json(json, json_text(plan_json(planned, sequential, own, lines)))
 
 
 def _named(option: str, given: str, known: Collection[str]) -> list[str]:

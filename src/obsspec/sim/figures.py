@@ -54,6 +54,7 @@ class Figures:
     rollback: float
     cancel: float
     gated: int
+    failed: int  # predictions that nothing came of: silent sources, and the engine too late by far
     attempts: int
     prediction_s: float
     realized_depth: float
@@ -127,6 +128,7 @@ def summarize(
         rollback=outcomes[Outcome.ROLLBACK] / max(1, tried),
         cancel=outcomes[Outcome.CANCEL] / max(1, tried),
         gated=outcomes[Outcome.GATED],
+        failed=outcomes[Outcome.FAILED],
         attempts=tried,
         prediction_s=sum(latencies) / max(1, len(latencies)),
         realized_depth=sum(f.depth for f in done) / len(done),

@@ -51,6 +51,7 @@ def _row(each: Measured) -> Row:
         "matched": figures.match,
         "attempts": figures.attempts,
         "gated": figures.gated,
+        "failed": figures.failed,
         "decode_rate": figures.decode_rate,
         "sequential_decode_rate": sequential.decode_rate,
         "in_flight": figures.in_flight,

@@ -10,7 +10,7 @@ by n a step, so seconds are a quadratic of steps and back (S. Williams et al., R
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from obsspec.values import ConfigError
 
@@ -65,16 +65,18 @@ class Serving:
 @dataclass(frozen=True, slots=True)
 class StepCost:
     """Seconds: `weights_s` to read the weights, `kv_token_s` to read the cache of one token, `token_s` to compute one
-    token, `overhead_s` of each step, `sequence_s` of each running sequence in each step. None is negative."""
+    token, `overhead_s` of each step, `sequence_s` of each running sequence in each step, `prefill_s` of each step with
+    prompt tokens in it, beside computing them. None is negative."""
 
     weights_s: float = 0.0
     kv_token_s: float = 0.0
     token_s: float = 0.0
     overhead_s: float = 0.0
     sequence_s: float = 0.0
+    prefill_s: float = 0.0
 
     def __post_init__(self) -> None:
-        if min(self.weights_s, self.kv_token_s, self.token_s, self.overhead_s, self.sequence_s) < 0:
+        if min(astuple(self)) < 0:
             raise ConfigError("the costs of an engine step must not be negative")
         if self.weights_s + self.token_s + self.overhead_s + self.sequence_s <= 0:
             raise ConfigError("an engine step must take some time")
@@ -82,7 +84,8 @@ class StepCost:
     def step(self, sequences: int, context: float, prefill: int = 0) -> float:
         """Seconds of one step."""
         memory = self.weights_s + self.kv_token_s * context
-        return max(memory, self.token_s * (sequences + prefill)) + self.overhead_s + self.sequence_s * sequences
+        rest = self._rest(sequences) + (self.prefill_s if prefill else 0.0)
+        return max(memory, self.token_s * (sequences + prefill)) + rest
 
     def seconds(self, sequences: int, context: float, steps: float) -> float:
         """Of so many decode steps, fractions included; `context` is that at the beginning."""

@@ -70,9 +70,9 @@ async def _run(arm: Arm, on_rollout: OnRollout | None) -> Figures:
         trajectory = result.trajectory
         if trajectory.stop is not StopReason.FINAL:
             raise AssertionError(f"rollout {result.task_id} ended with {trajectory.stop}: {trajectory.error}")
-        broken = next((a.detail for a in result.speculation.attempts if a.detail), "") if result.speculation else ""
-        if broken:
-            raise AssertionError(f"a source of rollout {result.task_id} failed: {broken}")
+        for attempt in result.speculation.attempts if result.speculation else ():
+            if attempt.detail and not attempt.detail.startswith("TimeoutError"):  # a full engine may be too late
+                raise AssertionError(f"a source of rollout {result.task_id} failed: {attempt.detail}")
         done.append(rollout_figures(result, anyio.current_time()))
         trajectory.ids, trajectory.mask, trajectory.logprobs, trajectory.turns = [], [], [], []
         if result.speculation is not None:

@@ -98,7 +98,7 @@ class ServedSource:
         texts = candidates(self._world.truth(turn_id), skill, turn_id, self._salt, breadth)
 
         async def one(text: str) -> None:
-            prompt = context.prompt + context.completion + (ids.FILLER,)
+            prompt = self._world.opened(context.prompt, context.completion)
             await self._server.generate(prompt, Sampling(tokens), priority=Priority.SPECULATIVE)
             emit(Prediction((Observation(text),), self.name, skill.confidence))
 

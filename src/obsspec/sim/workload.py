@@ -48,12 +48,13 @@ class WorkloadSpec:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTurn:
-    """`command` is empty for the last turn, which calls nothing."""
+    """`command` is empty for the last turn, which calls nothing. `record`: its number in a recorded run."""
 
     tokens: int
     command: str = ""
     tool_s: float = 0.0
     observation_tokens: int = 0
+    record: int = -1
 
 
 @dataclass(frozen=True, slots=True)

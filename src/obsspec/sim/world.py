@@ -63,6 +63,11 @@ class World:
         rollout, level = ids.at(turn_id)
         return self.workload.turns[rollout][level]
 
+    @staticmethod
+    def opened(prompt: Tokens, completion: Tokens) -> Tokens:
+        """The prompt on which a language model writes the observation of a turn."""
+        return (*prompt, *completion, ids.FILLER)
+
     def astray(self, draw: int) -> PlannedTurn:
         pool = self.workload.pool
         return pool[draw % len(pool)]
@@ -115,7 +120,7 @@ class SimRenderer:
         return prompt + completion + ids.filled(max(1, int(text.split(" ", 1)[0])), end)
 
     def open_observation(self, prompt: Tokens, completion: Tokens, done: Sequence[Observation]) -> Tokens:
-        return prompt + completion + (ids.FILLER,)
+        return self._world.opened(prompt, completion)
 
     def read_observation(self, token_ids: Tokens) -> str | None:
         """Simulated predictions are texts, never tokens."""

@@ -1,0 +1,225 @@
+"""What a simulation needs to know of a run folder: turns, tools, what each source said, and the engine's pace."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from obsspec.rollout.collector import RolloutResult
+from obsspec.rollout.records import from_record
+from obsspec.rollout.trajectory import Trajectory
+from obsspec.sim.roofline import StepCost
+from obsspec.sim.workload import PlannedTurn
+from obsspec.speculation.classes import command_class
+from obsspec.speculation.trace import Attempted
+from obsspec.values import ConfigError, Outcome
+
+SEQUENTIAL, SPECULATIVE = "sequential", "speculative"
+LM = "lm"  # the source that runs on an engine
+SLOWING = 0.05  # of a further request, relative to a lone one, where the run does not tell
+Pairs = list[tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """A candidate that was there in time, `seconds` after the turn; `source` without what follows the "/"."""
+
+    source: str
+    right: bool
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedRun:
+    """`rollouts` of turns; `guesses` by `PlannedTurn.record`. Latencies of the arms are None where there is none."""
+
+    config: dict[str, Any]
+    rollouts: tuple[tuple[PlannedTurn, ...], ...]
+    guesses: tuple[tuple[Guess, ...], ...]
+    prompt_tokens: int
+    cost: StepCost
+    sequential_s: float | None
+    speculative_s: float | None
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Those that said anything in time, the most frequent first."""
+        said = [guess.source for turn in self.guesses for guess in turn]
+        return tuple(sorted(set(said), key=lambda name: (-said.count(name), name)))
+
+    def setting(self, name: str, default: int) -> int:
+        value = self.config.get(name)
+        return value if isinstance(value, int) and not isinstance(value, bool) else default
+
+
+def read_run(folder: Path) -> RecordedRun:
+    """Raises `ConfigError` for a folder without complete rollouts."""
+    config, by_arm = _config(folder), _rollouts(folder)
+    speculative, sequential = by_arm.get(SPECULATIVE, []), by_arm.get(SEQUENTIAL, [])
+    chosen = speculative or sequential
+    if not chosen:
+        raise ConfigError(f"{folder} holds no finished rollout: give a folder that `obsspec compare` wrote to")
+    turns: list[tuple[PlannedTurn, ...]] = []
+    guesses: list[tuple[Guess, ...]] = []
+    for result in chosen:
+        turns.append(tuple(_turns(result, guesses)))
+    return RecordedRun(
+        config=config,
+        rollouts=tuple(turns),
+        guesses=tuple(guesses),
+        prompt_tokens=round(sum(_gaps(r.trajectory)[0] for r in chosen) / len(chosen)),
+        cost=engine_cost([*sequential, *speculative]),
+        sequential_s=_agent_s(sequential),
+        speculative_s=_agent_s(speculative),
+    )
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigError(f"{folder} is no run folder (config.json: {error.strerror or error})") from error
+    except (ValueError, TypeError):
+        raise ConfigError(f"{folder / 'config.json'} is damaged: make the run again") from None
+
+
+def _rollouts(folder: Path) -> dict[str, list[RolloutResult]]:
+    found: dict[str, list[RolloutResult]] = {}
+    path = folder / "rollouts.jsonl"
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                if not line.endswith(b"\n"):  # the run is still writing it
+                    break
+                arm, result = _read(path, number, line)
+                if result.trajectory.turns and not result.trajectory.stop.is_error:
+                    found.setdefault(arm, []).append(result)
+    except OSError as error:
+        raise ConfigError(f"can not read {path}: {error.strerror or error}") from error
+    return found
+
+
+def _read(path: Path, number: int, line: bytes) -> tuple[str, RolloutResult]:
+    try:
+        record = json.loads(line)
+        return record["arm"], from_record(record)
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        raise ConfigError(
+            f"line {number} of {path} is no rollout ({type(error).__name__}): delete that line"
+        ) from error
+
+
+def _agent_s(results: Sequence[RolloutResult]) -> float | None:
+    return sum(r.trajectory.agent_s for r in results) / len(results) if results else None
+
+
+# Turns ----------------------------------------------------------------------------------------------------------------
+
+
+def _turns(result: RolloutResult, guesses: list[tuple[Guess, ...]]) -> Iterator[PlannedTurn]:
+    """Calls of one turn count as one; a rollout that ends with a call gets a last turn of one token."""
+    attempts = {a.level: a for a in result.speculation.attempts} if result.speculation else {}
+    trajectory = result.trajectory
+    after = _gaps(trajectory)[1:]
+    for turn, seen in zip(trajectory.turns, after, strict=True):
+        tokens = max(1, len(turn.completion.token_ids))
+        last = turn is trajectory.turns[-1]
+        if last and not turn.calls:
+            yield PlannedTurn(tokens)
+            return
+        guesses.append(tuple(_guesses(attempts.get(turn.level))))
+        kind = command_class(turn.calls) or "error"
+        yield PlannedTurn(tokens, kind, turn.tool_s, max(1, seen), len(guesses) - 1)
+    yield PlannedTurn(1)
+
+
+def _guesses(attempt: Attempted | None) -> Iterator[Guess]:
+    if attempt is None or attempt.prediction_s is None:
+        return
+    if attempt.said:
+        for said in attempt.said:
+            if said.matched is not None:
+                yield Guess(_stem(said.source), said.matched, attempt.prediction_s)
+    elif attempt.source and attempt.outcome in (Outcome.MATCH, Outcome.ROLLBACK):
+        yield Guess(_stem(attempt.source), attempt.outcome is Outcome.MATCH, attempt.prediction_s)
+
+
+def _stem(source: str) -> str:
+    return source.partition("/")[0]
+
+
+def _gaps(trajectory: Trajectory) -> list[int]:
+    """Tokens that were not sampled: before the first turn, and after each."""
+    gaps: list[int] = []
+    position = 0
+    for turn in trajectory.turns:
+        count = len(turn.completion.token_ids)
+        start = trajectory.mask.index(1, position) if count else position
+        gaps.append(start - position)
+        position = start + count
+    return [*gaps, len(trajectory.mask) - position]
+
+
+# The engine's pace ----------------------------------------------------------------------------------------------------
+
+
+def engine_cost(results: Sequence[RolloutResult]) -> StepCost:
+    """Seconds of a step as overhead + n x sequence + p x token: least squares over the generations of a run.
+
+    Prefill by the time to the first token against the tokens that were new; the rest by seconds a token against the
+    number of generations under way. What the run does not tell is taken from `SLOWING`.
+    """
+    firsts, paces = _firsts(results), _paces(results)
+    if not paces:
+        raise ConfigError("no generation of the run has two tokens or more: nothing tells how fast the engine is")
+    first_s, token_s = _line(firsts) if firsts else (0.0, 0.0)
+    token_s = max(0.0, token_s)
+    usual = sum(y for _, y in paces) / len(paces)
+    middle = sum(n for n, _ in paces) / len(paces)
+    spread = sum((n - middle) ** 2 for n, _ in paces) / len(paces)
+    slope = _line(paces)[1] if spread > 0.05 else SLOWING * usual
+    slope = min(max(slope, token_s), usual / middle)  # a token costs what it costs, in a prompt or beside others
+    token_s = min(token_s, slope)
+    overhead_s = usual - slope * middle
+    before_s = max(0.0, first_s - overhead_s)
+    return StepCost(overhead_s=overhead_s, sequence_s=slope - token_s, token_s=token_s, prefill_s=before_s)
+
+
+def _firsts(results: Sequence[RolloutResult]) -> Pairs:
+    """(new tokens, seconds to the first one)."""
+    return [
+        (float(gap), timing.first_s - timing.sent_s)
+        for result in results
+        for turn, gap in zip(result.trajectory.turns, _gaps(result.trajectory), strict=False)
+        if (timing := turn.completion.timing) is not None
+    ]
+
+
+def _paces(results: Sequence[RolloutResult]) -> Pairs:
+    """(generations under way, seconds a token)."""
+    timings = [
+        (len(turn.completion.token_ids), timing.first_s, timing.last_s)
+        for result in results
+        for turn in result.trajectory.turns
+        if (timing := turn.completion.timing) is not None
+    ]
+    ends = np.array([[first, last] for _, first, last in timings if last > first]).reshape(-1, 2)
+    paces: Pairs = []
+    for tokens, first, last in timings:
+        if tokens > 1 and last > first:
+            shared = np.minimum(ends[:, 1], last) - np.maximum(ends[:, 0], first)
+            paces.append((float(np.clip(shared, 0, None).sum() / (last - first)), (last - first) / (tokens - 1)))
+    return paces
+
+
+def _line(pairs: Pairs) -> tuple[float, float]:
+    """(intercept, slope) of least squares; no slope where x does not vary."""
+    x, y = (np.array(column) for column in zip(*pairs, strict=True))
+    variance = float(x.var())
+    slope = float(((x - x.mean()) * (y - y.mean())).mean()) / variance if variance > 0 else 0.0
+    return float(y.mean()) - slope * float(x.mean()), slope

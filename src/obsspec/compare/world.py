@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from obsspec.compare.remembered import SPLIT
 from obsspec.compare.settings import CompareSettings
@@ -21,6 +22,8 @@ from obsspec.world.memory import Memory, Store
 from obsspec.world.replica import Replicas, ReplicaSettings
 from obsspec.world.rules.model import Rules
 from obsspec.world.stages import Price
+
+QUICK_TOOL_S = 0.1  # tools that take less are not worth running a second time beside them
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +45,8 @@ def make_world(
 ) -> World:
     """The speculative arm's parts. `load`: requests in flight at the policy's engine, which has so many `slots`."""
     gate = _weighing(settings, load, slots) if settings.gate else Breaker()
-    models = CascadeModels([_source(name, settings, language, store) for name in settings.source_names], gate)
+    sources = [_source(name, settings, language, store, gate) for name in settings.source_names]
+    models = CascadeModels(sources, gate)
     speculation = Speculation(models, SpeculationSettings(depth=settings.depth, breadth=settings.breadth), gate)
     return World(speculation, gate, models, store)
 
@@ -53,14 +57,16 @@ def _weighing(settings: CompareSettings, load: Callable[[], int] | None, slots: 
     return ExpectedValueGate(GateSettings(slots=spare, shared_engine=settings.world_model == "same"), load=load)
 
 
-def _source(name: str, settings: CompareSettings, language: WorldModel, store: Store) -> Source:
+def _source(name: str, settings: CompareSettings, language: WorldModel, store: Store, gate: Gate) -> Source:
     match name:
         case "rules":
             return Source(name, Rules())
         case "memory":
             return Source(name, Memory(store, split=SPLIT))
         case "replica":
-            return Source(name, Replicas(_spec_of, ReplicaSettings(profile=parse_profile(settings.determinism))))
+            replicas = Replicas(_spec_of, ReplicaSettings(profile=parse_profile(settings.determinism)))
+            pays = partial(gate.tools_take, QUICK_TOOL_S) if isinstance(gate, ExpectedValueGate) else None
+            return Source(name, replicas, pays=pays)
         case "lm":
             return Source(name, language, Price.EXPENSIVE)
         case _:

@@ -60,11 +60,11 @@ class ByKind:
 
     def __init__(self, prior: tuple[float, ...]) -> None:
         self._prior = prior
-        self._every = Samples(prior)
+        self.every = Samples(prior)
         self._by_kind: dict[str, Samples] = {}
 
     def add(self, kind: str, value: float) -> None:
-        self._every.add(value)
+        self.every.add(value)
         found = self._by_kind.get(kind)
         if found is None:
             if len(self._by_kind) >= KINDS:
@@ -74,7 +74,7 @@ class ByKind:
 
     def of(self, kind: str) -> Samples:
         found = self._by_kind.get(kind)
-        return found if found is not None and found.count >= ENOUGH else self._every
+        return found if found is not None and found.count >= ENOUGH else self.every
 
 
 class Estimates:

@@ -29,7 +29,7 @@ from obsspec.speculation.decisions import (
     What,
     Why,
 )
-from obsspec.speculation.estimates import Estimates
+from obsspec.speculation.estimates import ENOUGH, Estimates
 from obsspec.speculation.gate import Breaker
 from obsspec.speculation.load import LoadModel
 from obsspec.speculation.reliability import Reliability
@@ -78,6 +78,11 @@ class ExpectedValueGate:
         self.estimates = Estimates()
         self.load = LoadModel(load)
         self.flips = 0  # how often an open class closed, or a closed one opened
+
+    def tools_take(self, seconds: float) -> bool:
+        """Do tools take longer than that, as far as is known? Yes, as long as few were seen."""
+        seen = self.estimates.tool_s.every
+        return seen.count < ENOUGH or seen.mean > seconds
 
     # Decisions --------------------------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, cast
@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A stage of many rollouts: one model for all of them, or one opened for each."""
+    """A stage of many rollouts: one model for all of them, or one opened for each.
+
+    `pays`: asked when a rollout starts; False leaves the stage out of that rollout. For a stage that takes something
+    from every turn, predicted or not.
+    """
 
     name: str
     models: WorldModels | WorldModel
     price: Price = Price.CHEAP
+    pays: Callable[[], bool] | None = None
 
 
 @dataclass(slots=True)
@@ -46,6 +51,8 @@ class CascadeModels:
         async with AsyncExitStack() as stack:
             stages: list[Stage] = []
             for source in self.sources:
+                if source.pays is not None and not source.pays():
+                    continue
                 try:
                     model = await _open(source.models, environment, seed, stack)
                 except (SandboxError, EngineError, OSError):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -109,3 +111,9 @@ def test_the_map_has_every_arm_at_every_point_on_the_same_rollouts() -> None:
     speeds = {(each.arm, each.point.tool_s, each.point.match): each.speed for each in measured}
     assert speeds["cascade", 1.7, 0.9] > 1.05
     assert min(speed for (name, *_), speed in speeds.items() if name in regime.GATED) >= regime.NEVER_BELOW
+
+
+def test_the_example_of_the_page_holds() -> None:
+    page = Path(__file__).parents[2] / "docs" / "simulate.md"
+    (code,) = re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), re.DOTALL)
+    exec(code, {})  # noqa: S102 - our own page

@@ -41,7 +41,7 @@ class PrefixCache:
         """All of a sequence was computed."""
         found = self._conversations.setdefault(sequence[0], _Conversation())
         self._conversations.move_to_end(sequence[0])
-        found.held = [held for held in found.held[-LATEST + 1 :] if held != sequence[: len(held)]]
+        found.held = [held for held in found.held[-LATEST + 1 :] if not _begins(sequence, held)]
         found.held.append(sequence)
         longest = max(found.tokens, len(sequence))
         self._tokens += longest - found.tokens
@@ -53,6 +53,12 @@ class PrefixCache:
     def forget(self, conversation: int) -> None:
         gone = self._conversations.pop(conversation, None)
         self._tokens -= gone.tokens if gone is not None else 0
+
+
+def _begins(sequence: Tokens, held: Tokens) -> bool:
+    """Whether `held` is a prefix. Sequences that differ at its last token, as most do, are not compared further."""
+    last = len(held) - 1
+    return len(sequence) > last and sequence[last] == held[last] and common(sequence, held) == len(held)
 
 
 def common(a: Tokens, b: Tokens, least: int = 0) -> int:

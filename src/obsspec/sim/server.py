@@ -76,10 +76,7 @@ class ModelServer:
         self._next = 0
         self._clock = Alarm(_nothing)
         self._started = self._cancelled = self._cancelled_tokens = 0
-
-    @property
-    def in_flight(self) -> int:
-        return sum(member.replica.load for member in self._members)
+        self.in_flight = 0
 
     def counts(self) -> ServerCounts:
         replicas = [member.replica for member in self._members]
@@ -110,6 +107,7 @@ class ModelServer:
         request = Request(len(ids), len(prompt), uncached, seen, done.set)
         sent_s = self._clock.now()
         self._started += 1
+        self.in_flight += 1
         member.replica.submit(request)
         try:
             await done.wait()
@@ -122,6 +120,8 @@ class ModelServer:
             if on_tokens is not None:
                 on_tokens(request.given)
             raise
+        finally:
+            self.in_flight -= 1
         member.cache.keep(prompt + ids)
         return replace(completion, timing=Timing(sent_s, request.first_s, self._clock.now()))
 

@@ -14,7 +14,8 @@ from obsspec.sandbox import canonical
 
 _EXIT_LINE = re.compile(r"\(exit_code=(-?\d+)\)\Z")
 _NOTICE = re.compile(r"\((?:output cut at \d+ characters|timed out after [\d.]+ s|shell state changes lost)\)\Z")
-_RETURN_CODE = re.compile(r"\A<returncode>(-?\d+)</returncode>\n<output>\n?(.*)</output>\s*\Z", re.DOTALL)
+_RETURN_CODE = re.compile(r"\A<returncode>(-?\d+)</returncode>\n<output>\n(.*)</output>\s*\Z", re.DOTALL)
+_RETURN_CODE_CUT = re.compile(r"\A<returncode>(-?\d+)</returncode>\n.*?<output_head>\n(.*?)\n</output_head>", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +96,11 @@ class ReturnCode:
         return f"<returncode>{exit_code}</returncode>\n<output>\n{output}</output>"
 
     def read(self, text: str) -> Body | None:
-        found = _RETURN_CODE.match(text) if text.startswith("<returncode>") else None
-        if found is None:
+        if not text.startswith("<returncode>"):
             return None
-        return Body(found[2], int(found[1]), trimmed=self.trimmed)
+        whole = _RETURN_CODE.match(text)
+        found = whole or _RETURN_CODE_CUT.match(text)
+        return None if found is None else Body(found[2], int(found[1]), trimmed=self.trimmed, cut=whole is None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class LoadModel:
         began_s, area = self._open.pop(ticket, (now_s, self._area))
         self._level = self.in_flight
         seconds = now_s - began_s
-        if tokens >= LEAST_TOKENS and seconds > 0:
+        if tokens >= LEAST_TOKENS and seconds / tokens > 0:  # a clock may stand still
             self._learn((self._area - area) / seconds, seconds / tokens, tokens)
         return seconds
 

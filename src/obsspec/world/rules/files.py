@@ -66,7 +66,7 @@ def _rmdir(arguments: list[str], run: Run) -> Outcome | None:
     def one(name: str) -> str | None:
         match run.node(name):
             case Absent():
-                return f"rmdir: failed to remove '{plain_name(name)}': {_MISSING}\n"
+                return None  # a file system that is read-only says that first
             case File():
                 return f"rmdir: failed to remove '{plain_name(name)}': Not a directory\n"
             case Directory(names) if names:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from obsspec.values import (
     Completion,
     Context,
     GenerationKey,
+    Guard,
     Observation,
     Prediction,
     Priority,
+    Refused,
     Sampling,
     StopReason,
     Tokens,
@@ -70,6 +72,21 @@ class Sandbox(Protocol):
     """
 
     async def execute(self, call: ToolCall) -> Observation: ...
+
+
+@runtime_checkable
+class GuardedSandbox(Sandbox, Protocol):
+    """A sandbox that also takes calls ahead of their turn, each with the condition under which it runs."""
+
+    async def execute_if(self, call: ToolCall, guard: Guard) -> Observation | Refused:
+        """Waits until command number `guard.after` has ended, then runs the call or refuses it. Several may wait.
+
+        The same call with the same guard may be asked again, at the same time or later, and runs once: the answer is
+        that of the one run. Cancelled before it runs: it never runs, unless it is asked again. Cancelled while it runs:
+        it may go on, but nothing else runs before it has ended, and a command that follows and is not guarded by it
+        fails. Errors of the sandbox itself: `SandboxError`; whether the call ran is found out by asking again.
+        """
+        ...
 
 
 class Renderer(Protocol):

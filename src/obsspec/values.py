@@ -134,6 +134,33 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """The condition of a call that was sent ahead: it runs as command number `after` + 1, or not at all.
+
+    `digest` is of all commands before it and what they answered (`obsspec.history`): it holds exactly if a sequential
+    loop, having seen this history, would send the call next.
+    """
+
+    after: int
+    digest: str
+
+
+class Refusal(StrEnum):
+    """Why a guarded call did not run."""
+
+    HISTORY = "history"  # other commands ran before, or they answered something else
+    STATE = "state"  # the last command timed out, lost shell state or left jobs: the next one is not to come early
+    WITHDRAWN = "withdrawn"  # nobody waited for it any more
+
+
+@dataclass(frozen=True, slots=True)
+class Refused:
+    """A guarded call that did not run, and will not."""
+
+    why: Refusal
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """A parsed generation: tool calls, or a final answer, or an error that is shown to the policy, or a stop."""
 

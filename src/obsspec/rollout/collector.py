@@ -165,6 +165,8 @@ class Collector:
             ) as session,
         ):
             trajectory = await run_loop(instruction, job.rules, session.policy, session.sandbox(sandbox))
+            if not trajectory.stop.is_error:
+                session.check_committed()
         return trajectory, session.report
 
     @staticmethod

@@ -47,7 +47,7 @@ def to_record(result: RolloutResult) -> Record:
 
 
 def from_record(record: Record) -> RolloutResult:
-    """The inverse of `to_record`, also for records without decisions. Raises `KeyError` for a missing field."""
+    """The inverse of `to_record`, also for records without decisions or guarded calls. Raises `KeyError` for a missing field."""
     trajectory = Trajectory(
         instruction=record["messages"][0]["content"],
         ids=record["ids"],
@@ -137,6 +137,9 @@ def _report_from_record(record: Record) -> SpeculationReport:
         realized_depth=record["realized_depth"],
         predictions_started=record["predictions_started"],
         learning_errors=record["learning_errors"],
+        guarded_sent=record.get("guarded_sent", 0),
+        guarded_ran=record.get("guarded_ran", 0),
+        guarded_refused=record.get("guarded_refused", 0),
     )
 
 

@@ -3,15 +3,18 @@
     GET    /health                    what the server is and how many sandboxes it holds
     PUT    /sandboxes/{id}            open one from a spec; the client chooses the id, so it may be repeated
     POST   /sandboxes/{id}/execute    {"sequence": n, "command": text} -> an observation
+    POST   /sandboxes/{id}/execute_if {"command": text, "after": n, "digest": h} -> an observation | {"refused": why}
     GET    /sandboxes/{id}/tree       every path under HOME
     DELETE /sandboxes/{id}            close; answers when no process is left
 
 Errors are {"error": one line, "kind": "config" | "sandbox" | "request"}. A client that hangs up during `execute` kills
-what runs, unless another request waits for the same call.
+what runs, unless another request waits for the same call. One that hangs up during `execute_if` withdraws the call if it
+has not begun; if it has, it goes on, and the same request gets its answer.
 """
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -25,7 +28,7 @@ from obsspec.sandbox import wire
 from obsspec.sandbox.latency import LatencySpec
 from obsspec.sandbox.local import LocalSandboxes
 from obsspec.sandbox.room import Room
-from obsspec.values import ConfigError, SandboxError, ToolCall
+from obsspec.values import ConfigError, Observation, Refused, SandboxError
 
 ABANDONED = 499  # nobody reads this answer
 
@@ -47,6 +50,7 @@ class Sandboxes:
                 Route("/sandboxes/{id}", self._open, methods=["PUT"]),
                 Route("/sandboxes/{id}", self._close, methods=["DELETE"]),
                 Route("/sandboxes/{id}/execute", self._execute, methods=["POST"]),
+                Route("/sandboxes/{id}/execute_if", self._execute_if, methods=["POST"]),
                 Route("/sandboxes/{id}/tree", self._tree),
             ],
             exception_handlers={
@@ -79,20 +83,14 @@ class Sandboxes:
 
     async def _execute(self, request: Request) -> Response:
         data = await request.json()
-        sequence, call = int(data["sequence"]), ToolCall("shell", {"command": str(data["command"])})
+        sequence, call = int(data["sequence"]), wire.shell_call(data["command"])
         room = self._room(request)
-        answer = Response(status_code=ABANDONED)
-        failure: SandboxError | None = None
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_cancel_on_disconnect, request, tasks.cancel_scope)
-            try:
-                answer = _json(wire.observation_to_json(await room.execute(sequence, call)))
-            except SandboxError as error:  # leaves the group as itself, not inside an exception group
-                failure = error
-            tasks.cancel_scope.cancel()
-        if failure is not None:
-            raise failure
-        return answer
+        return await _while_connected(request, lambda: room.execute(sequence, call))
+
+    async def _execute_if(self, request: Request) -> Response:
+        call, guard = wire.guarded_from_json(await request.json())
+        room = self._room(request)
+        return await _while_connected(request, lambda: room.execute_if(call, guard))
 
     async def _tree(self, request: Request) -> Response:
         return _json(wire.tree_to_json(await self._room(request).tree()))
@@ -102,6 +100,22 @@ class Sandboxes:
             return self._rooms[_name(request)]
         except KeyError:
             raise SandboxError(f"no sandbox {_name(request)!r} on this server") from None
+
+
+async def _while_connected(request: Request, ask: Callable[[], Awaitable[Observation | Refused]]) -> Response:
+    """The answer, unless the client hangs up: that cancels."""
+    answer = Response(status_code=ABANDONED)
+    failure: SandboxError | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(_cancel_on_disconnect, request, tasks.cancel_scope)
+        try:
+            answer = _json(wire.answer_to_json(await ask()))
+        except SandboxError as error:  # leaves the group as itself, not inside an exception group
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return answer
 
 
 async def _cancel_on_disconnect(request: Request, scope: anyio.CancelScope) -> None:

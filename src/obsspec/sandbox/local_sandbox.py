@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-
-import anyio
 
 from obsspec.sandbox import canonical
 from obsspec.sandbox.channel import Channel, Frame
+from obsspec.sandbox.commands import Commands, Performed
 from obsspec.sandbox.inside import fields as wire
 from obsspec.sandbox.limits import Limits
 from obsspec.sandbox.requests import ANSWER_S, Requests
 from obsspec.sandbox.spec import Entry, EntryKind, Tree
-from obsspec.values import Observation, ToolCall
+from obsspec.values import Guard, Observation, Refused, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class CommandResult:
 
 
 class LocalSandbox:
-    """A `TerminalSandbox` behind a `Channel`. `log` holds every command of the policy, in the order it was sent.
+    """A `TerminalSandbox` behind a `Channel`. `log` holds every command of the policy, in the order they began.
 
     Cancelling `execute` kills everything that the call started and keeps the sandbox: the next command finds the
     files as they are and the shell state of before the cancelled call.
@@ -42,24 +42,42 @@ class LocalSandbox:
     def __init__(self, channel: Channel, limits: Limits, timeout_s: float, max_characters: int) -> None:
         self.log: list[str] = []
         self.requests = Requests(channel)
-        self.turn = anyio.Lock()  # held by whoever asks
+        self._commands = Commands(self._perform)
+        self.turn = self._commands.turn  # held by whoever asks
         self._limits = limits
         self._timeout_s = timeout_s
         self._max_characters = max_characters
 
-    async def execute(self, call: ToolCall) -> Observation:
-        """Run `call.command` in the shell. Raises `SandboxError` if the sandbox itself fails."""
-        return self.observe(await self.run(call))
+    async def execute(self, call: ToolCall, number: int | None = None) -> Observation:
+        """Run `call.command` in the shell. Raises `SandboxError` if the sandbox itself fails.
+
+        `number`: of the command, as the caller counts; see `Commands.execute`.
+        """
+        return await self._commands.execute(call, number)
+
+    async def execute_if(
+        self, call: ToolCall, guard: Guard, wanted: Callable[[], bool] | None = None
+    ) -> Observation | Refused:
+        """As `GuardedSandbox.execute_if`; cancelled while it runs, it is killed. `wanted`: see `Commands.execute_if`."""
+        return await self._commands.execute_if(call, guard, wanted)
 
     async def run(self, call: ToolCall) -> CommandResult:
-        """The same, before the canonical rule."""
-        command = wire.text(call.command)
+        """Run it before the canonical rule, for those who use no guards: afterwards none holds."""
         async with self.turn:
-            self.log.append(call.command)
-            if b"\0" in command:
-                return CommandResult(b"", b"bash: the command contains a NUL byte", 126)
-            request = [b"run", command, wire.number(self._timeout_s)]
-            return _result(await self.requests.ask(request, self._timeout_s + ANSWER_S))
+            self._commands.history.begin()
+            return await self._run(call)
+
+    async def _perform(self, call: ToolCall) -> Performed:
+        result = await self._run(call)
+        return Performed(self.observe(result), result.jobs)
+
+    async def _run(self, call: ToolCall) -> CommandResult:
+        command = wire.text(call.command)
+        self.log.append(call.command)
+        if b"\0" in command:
+            return CommandResult(b"", b"bash: the command contains a NUL byte", 126)
+        request = [b"run", command, wire.number(self._timeout_s)]
+        return _result(await self.requests.ask(request, self._timeout_s + ANSWER_S))
 
     def observe(self, result: CommandResult) -> Observation:
         """What the policy sees of it."""

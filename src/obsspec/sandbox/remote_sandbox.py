@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import Any
 
 import anyio
@@ -9,7 +10,7 @@ import httpx2
 
 from obsspec.sandbox import wire
 from obsspec.sandbox.spec import SandboxSpec, Tree
-from obsspec.values import ConfigError, Observation, SandboxError, ToolCall
+from obsspec.values import ConfigError, Guard, Observation, Refused, SandboxError, ToolCall
 
 ATTEMPTS = 3
 PAUSE_S = 0.2
@@ -17,10 +18,11 @@ CLOSE_S = 10.0
 
 
 class RemoteSandbox:
-    """A `TerminalSandbox` over HTTP. `log` holds every command of the policy, in the order it was sent.
+    """A `TerminalSandbox` over HTTP. `log` holds every command of the policy, in order.
 
     Every request may be repeated: the id is ours and calls are numbered, so a request whose answer was lost is sent
-    again and still runs once. Cancelling `execute` drops the connection, which kills what runs on the server.
+    again and still runs once. Cancelling `execute` drops the connection, which kills what runs on the server. Guarded
+    calls have connections of their own and wait on the server.
     """
 
     def __init__(self, client: httpx2.AsyncClient, name: str) -> None:
@@ -28,7 +30,8 @@ class RemoteSandbox:
         self._client = client
         self._path = f"/sandboxes/{name}"
         self._turn = anyio.Lock()
-        self._sequence = 0
+        self._sequence = 0  # of the last command that is known to have been sent, or to have run ahead
+        self._numbers: list[int] = []  # of the commands in `log`
 
     async def open(self, spec: SandboxSpec) -> None:
         await self._ask("PUT", "", wire.spec_to_json(spec))
@@ -36,10 +39,24 @@ class RemoteSandbox:
     async def execute(self, call: ToolCall) -> Observation:
         """Run `call.command` in the shell. Raises `SandboxError` if the sandbox or the way to it fails."""
         async with self._turn:
-            self.log.append(call.command)
-            self._sequence += 1
+            self._note(self._sequence + 1, call)
             data = {"sequence": self._sequence, "command": call.command}
             return wire.observation_from_json(await self._ask("POST", "/execute", data))
+
+    async def execute_if(self, call: ToolCall, guard: Guard) -> Observation | Refused:
+        """As `GuardedSandbox.execute_if`. The answer may come before those of earlier commands."""
+        answer = wire.answer_from_json(await self._ask("POST", "/execute_if", wire.guarded_to_json(call, guard)))
+        if isinstance(answer, Observation):
+            self._note(guard.after + 1, call)
+        return answer
+
+    def _note(self, number: int, call: ToolCall) -> None:
+        """Command `number` was sent, or ran ahead."""
+        self._sequence = max(self._sequence, number)
+        at = bisect_left(self._numbers, number)
+        if self._numbers[at : at + 1] != [number]:
+            self._numbers.insert(at, number)
+            self.log.insert(at, call.command)
 
     async def tree(self) -> Tree:
         async with self._turn:

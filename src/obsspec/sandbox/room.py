@@ -11,14 +11,15 @@ from obsspec.sandbox.local import LocalSandboxes
 from obsspec.sandbox.local_sandbox import LocalSandbox
 from obsspec.sandbox.spec import SandboxSpec, Tree
 from obsspec.sandbox.wire import seed_of
-from obsspec.values import ConfigError, Observation, SandboxError, ToolCall
+from obsspec.values import ConfigError, Guard, Observation, Refused, SandboxError, ToolCall
 
 
 class Room:
     """Keeps a sandbox open and runs numbered calls in it, each at most once, with latency on both ways.
 
     A repeated number gets the result of the first time. A higher one means that the client has given up whatever was
-    running. Half of the latency passes before the command, half after it.
+    running. Half of the latency passes before the command, half after it, for each request by itself: those that are
+    under way together are not delayed by each other. Guarded calls wait here, at the far end of the wire.
     """
 
     def __init__(self, sandboxes: LocalSandboxes, spec: SandboxSpec, latency: LatencySpec) -> None:
@@ -71,6 +72,18 @@ class Room:
             execution = last
         else:
             raise SandboxError(f"call {sequence} is older than the last one, {last.sequence}")
+        result = await execution.wait()
+        assert isinstance(result, Observation)
+        return result
+
+    async def execute_if(self, call: ToolCall, guard: Guard) -> Observation | Refused:
+        """Cancelled before it runs, the call is withdrawn; once it runs it goes on, and may be asked for again.
+
+        Raises `SandboxError`.
+        """
+        await self.ready()
+        execution = Execution(guard.after + 1, call)
+        self._tasks.start_soon(self._perform_if, execution, guard)
         return await execution.wait()
 
     async def tree(self) -> Tree:
@@ -83,12 +96,26 @@ class Room:
                 previous.scope.cancel()
                 await previous.done.wait()
             with execution.scope:
-                way_s = self._latency.draw(self._seed, execution.sequence) / 2
-                await anyio.sleep(way_s)
-                try:
-                    execution.result = await self._sandbox.execute(execution.call)
-                except SandboxError as error:
-                    execution.result = error
-                await anyio.sleep(way_s)
+                await self._there_and_back(execution, None)
         finally:
             execution.done.set()
+
+    async def _perform_if(self, execution: Execution, guard: Guard) -> None:
+        try:
+            with execution.scope:
+                await self._there_and_back(execution, guard)
+        finally:
+            execution.done.set()
+
+    async def _there_and_back(self, execution: Execution, guard: Guard | None) -> None:
+        call, number = execution.call, execution.sequence
+        way_s = self._latency.draw(self._seed, number) / 2
+        await anyio.sleep(way_s)
+        try:
+            if guard is None:
+                execution.result = await self._sandbox.execute(call, number)
+            else:
+                execution.result = await self._sandbox.execute_if(call, guard, execution.keep)
+        except SandboxError as error:
+            execution.result = error
+        await anyio.sleep(way_s)

@@ -11,7 +11,7 @@ from base64 import b64decode, b64encode
 from typing import Any
 
 from obsspec.sandbox.spec import Entry, EntryKind, FileSpec, SandboxSpec, Tree
-from obsspec.values import Observation
+from obsspec.values import Guard, Observation, Refusal, Refused, ToolCall
 
 Json = dict[str, Any]
 
@@ -60,6 +60,27 @@ def observation_to_json(observation: Observation) -> Json:
 def observation_from_json(data: Json) -> Observation:
     raw = b64decode(data["raw"])
     return Observation(raw=raw, **{name: value for name, value in data.items() if name != "raw"})
+
+
+def guarded_to_json(call: ToolCall, guard: Guard) -> Json:
+    return {"command": call.command, "after": guard.after, "digest": guard.digest}
+
+
+def guarded_from_json(data: Json) -> tuple[ToolCall, Guard]:
+    return shell_call(data["command"]), Guard(int(data["after"]), str(data["digest"]))
+
+
+def shell_call(command: object) -> ToolCall:
+    return ToolCall("shell", {"command": str(command)})
+
+
+def answer_to_json(answer: Observation | Refused) -> Json:
+    """Of a guarded call."""
+    return {"refused": answer.why} if isinstance(answer, Refused) else observation_to_json(answer)
+
+
+def answer_from_json(data: Json) -> Observation | Refused:
+    return Refused(Refusal(data["refused"])) if "refused" in data else observation_from_json(data)
 
 
 def tree_to_json(tree: Tree) -> Json:

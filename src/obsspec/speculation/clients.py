@@ -33,13 +33,18 @@ class SessionPolicy:
 
 
 class SessionSandbox:
-    """The sandbox client of a session: runs exactly what the loop asks for, and reports the turn's observations."""
+    """The sandbox client of a session: runs exactly what the loop asks for, and reports the turn's observations.
+
+    A call that was sent ahead and ran is not run again: the loop gets its observation.
+    """
 
     def __init__(self, session: Session, inner: Sandbox) -> None:
         self._session = session
         self._inner = inner
 
     async def execute(self, call: ToolCall) -> Observation:
-        observation = await self._inner.execute(call)
+        observation = await self._session.take(call)
+        if observation is None:
+            observation = await self._inner.execute(call)
         self._session.executed(observation)
         return observation

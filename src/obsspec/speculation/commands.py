@@ -41,6 +41,13 @@ class CancelPrediction:
 
 
 @dataclass(frozen=True, slots=True)
+class ExecuteGuarded:
+    """Send the call of `node`'s turn ahead, under the condition that all observations above it are right."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
 class HandOver:
     """Give `completion` to the waiting loop. Sent at most once per node."""
 
@@ -94,4 +101,15 @@ class Decided:
     candidate: int | None = None
 
 
-Command = Generate | Predict | CancelPrediction | HandOver | HandOverFailure | Discard | Release | Settle | Decided
+Command = (
+    Generate
+    | Predict
+    | CancelPrediction
+    | ExecuteGuarded
+    | HandOver
+    | HandOverFailure
+    | Discard
+    | Release
+    | Settle
+    | Decided
+)

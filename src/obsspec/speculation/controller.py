@@ -21,6 +21,7 @@ from obsspec.speculation.commands import (
     Decided,
     Discard,
     DiscardReason,
+    ExecuteGuarded,
     Generate,
     HandOver,
     HandOverFailure,
@@ -50,6 +51,8 @@ class Controller:
 
     `depth` (D): how many predicted observations may stand unverified in a chain; `breadth` (K): how many distinct
     candidates may be drafted for one observation. Either 0 means: exactly the sequential pipeline.
+
+    `guarded`: calls of unverified turns may be sent ahead. Only for a loop that does what the continuation says.
     """
 
     def __init__(self, continuation: Continuation, gate: Gate, *, depth: int, breadth: int) -> None:
@@ -64,6 +67,7 @@ class Controller:
         self._next_level = 0  # the level of the next head when there is none
         self._history: list[Exchange] = []  # exchanges of the committed turns before the head
         self._closed = False
+        self.guarded = False
         self.deepest = 0  # the longest chain of unverified observations that started a generation
 
     @property
@@ -129,7 +133,7 @@ class Controller:
         node.generation = Generation.DONE
         node.completion = completion
         node.turn = self._parse(completion)
-        return [*self._hand_over(node), *self._maybe_predict(node)]
+        return [*self._hand_over(node), *self._maybe_send_ahead(node), *self._maybe_predict(node)]
 
     def generation_failed(self, node_id: int) -> list[Command]:
         """A speculative node leaves the tree. If the loop asks for its key, or waits for it, the call is made afresh:
@@ -222,6 +226,7 @@ class Controller:
         self._waiting = True
         commands = self._hand_over(node)
         for below in node.subtree():  # one observation is verified: the chain may grow by one, and is more likely
+            commands += self._maybe_send_ahead(below)
             commands += self._maybe_predict(below)
             for number, candidate in enumerate(below.candidates):
                 if candidate.refused:
@@ -233,6 +238,15 @@ class Controller:
             return []
         self._waiting = False
         return [HandOver(node.id, node.completion)]
+
+    def _maybe_send_ahead(self, node: Node) -> list[Command]:
+        """In order: the sandbox has, or is about to get, the calls above."""
+        if not self.guarded or not node.may_be_sent_ahead:
+            return []
+        if node.parent is not self._head and not (node.parent and node.parent.sent_ahead):
+            return []
+        node.sent_ahead = True
+        return [ExecuteGuarded(node.id)]
 
     def _maybe_predict(self, node: Node) -> list[Command]:
         head = self._head

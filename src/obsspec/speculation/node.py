@@ -67,11 +67,24 @@ class Node:
     candidates: list[Candidate] = field(default_factory=list[Candidate])
     branches_started: int = 0
     children: list[Node] = field(default_factory=list["Node"])  # each with a key of its own
+    sent_ahead: bool = False  # its call is with the sandbox, guarded
     settled: bool = False  # the outcome of its attempt is known
 
     @property
     def has_calls(self) -> bool:
         return self.turn is not None and bool(self.turn.calls)
+
+    @property
+    def may_be_sent_ahead(self) -> bool:
+        """Its turn's one call will be made exactly if the observations above it are right, in a loop that follows the
+        rules: what the loop does before it (parse, check, limits) is already known, and what ends it comes after.
+
+        Of a turn with several calls, the second depends on the first one's answer, which is not predicted by then.
+        """
+        turn = self.turn
+        if turn is None or self.parent is None or self.sent_ahead:
+            return False
+        return len(turn.calls) == 1 and turn.error is None and turn.stop is None
 
     def subtree(self) -> list[Node]:
         """This node and everything below it, parents first."""

@@ -14,13 +14,16 @@ import anyio
 from anyio import TaskHandle
 from anyio.abc import TaskGroup
 
-from obsspec.protocols import Continuation, OnTokens, Policy, Sandbox, WorldModel
+from obsspec.history import guard_after
+from obsspec.protocols import Continuation, GuardedSandbox, OnTokens, Policy, Sandbox, WorldModel
+from obsspec.speculation.ahead import Ahead
 from obsspec.speculation.clients import SessionPolicy, SessionSandbox
 from obsspec.speculation.commands import (
     CancelPrediction,
     Command,
     Decided,
     Discard,
+    ExecuteGuarded,
     Generate,
     HandOver,
     HandOverFailure,
@@ -48,6 +51,7 @@ from obsspec.values import (
     Priority,
     Sampling,
     Tokens,
+    ToolCall,
 )
 
 
@@ -57,12 +61,17 @@ class SpeculationSettings:
 
     `strict_version`: a branch started on other weights than the loop's call would use is not claimed; otherwise a
     weight update between start and commit is accepted, and the tokens keep the version that sampled them.
+
+    `guarded`: calls of unverified turns are sent ahead, if the sandbox can hold them back until their condition is
+    known. Only for a loop that does what the continuation says (`run_loop`), and not together with `strict_version`,
+    under which a turn may be drawn again.
     """
 
     depth: int = 1
     breadth: int = 1
     predict_timeout_s: float = 30.0
     strict_version: bool = False
+    guarded: bool = False
 
 
 @dataclass(slots=True)
@@ -116,11 +125,20 @@ class Session:
         self._running = 0
         self._handed_s = 0.0  # when the head's turn was handed to the loop
         self._seen: list[Observation] = []  # of the committed turn so far
+        self._ahead: Ahead | None = None
+        self._shortened = False  # a call of the committed turn was sent ahead
         self.report = SpeculationReport()
         self.policy: Policy = SessionPolicy(self)
 
     def sandbox(self, inner: Sandbox) -> Sandbox:
-        """A client of `inner` that tells the session what the tools of the current turn answered."""
+        """A client of `inner` that tells the session what the tools of the current turn answered.
+
+        The sandbox must be fresh if calls are sent ahead: their guards count its commands.
+        """
+        wanted = self._settings.guarded and not self._settings.strict_version
+        if wanted and isinstance(inner, GuardedSandbox):
+            self._ahead = Ahead(inner, self._tasks, self.report)
+            self._controller.guarded = True
         return SessionSandbox(self, inner)
 
     @property
@@ -148,6 +166,23 @@ class Session:
             on_tokens(len(waiter.completion.token_ids))
         return waiter.completion
 
+    async def take(self, call: ToolCall) -> Observation | None:
+        """The loop makes the next call of the committed turn: what it answered, if it was sent ahead and ran.
+
+        Raises `SandboxError`.
+        """
+        head = self._controller.head
+        if self._ahead is None or head is None:
+            return None
+        observation = await self._ahead.take(head.id, call)
+        self._shortened = self._shortened or observation is not None
+        return observation
+
+    def check_committed(self) -> None:
+        """After a loop that ended without an error. Raises `SandboxError` if a call ran that it did not make."""
+        if self._ahead is not None:
+            self._ahead.check_taken()
+
     def executed(self, observation: Observation) -> None:
         """The next tool call of the committed turn is done. With the last one the turn is observed, and learnt from."""
         head = self._controller.head
@@ -155,7 +190,7 @@ class Session:
         if head is None or head.turn is None or len(self._seen) != len(head.turn.calls):
             return
         context = self._controller.context(head.id)
-        if head.kind:
+        if head.kind and not self._shortened:  # what a tool takes is measured where nothing was done about it
             self._gate.saw(ToolEnded(head.kind, anyio.current_time() - self._handed_s))
         self._run(self._controller.observed(self._seen))
         if context is not None:
@@ -181,6 +216,8 @@ class Session:
                     self._start_prediction(command.node)
                 case CancelPrediction():
                     self._cancel_prediction(command.node)
+                case ExecuteGuarded():
+                    self._send_ahead(command.node)
                 case HandOver():
                     self._hand_over(command)
                 case HandOverFailure():
@@ -189,6 +226,7 @@ class Session:
                     self._discard(command)
                 case Release():
                     self._work.pop(command.node)
+                    self._withdraw(command.node, "not asked for")
                 case Settle():
                     self._settle(command)
                 case Decided():
@@ -211,6 +249,17 @@ class Session:
         context = self._named(context)
         work.predicting = self._tasks.start_soon(self._predict, node, work, context, name="predict")
 
+    def _send_ahead(self, node: int) -> None:
+        context = self._controller.context(node)
+        assert context is not None
+        assert self._ahead is not None
+        (call,) = context.calls
+        self._ahead.send(node, self._controller.level(node), call, guard_after(context.history))
+
+    def _withdraw(self, node: int, reason: str) -> None:
+        if self._ahead is not None:
+            self._ahead.withdraw(node, reason)
+
     def _cancel_prediction(self, node: int) -> None:
         work = self._work[node]
         if work.predicting is not None:
@@ -224,6 +273,7 @@ class Session:
         work = self._work[command.node]
         work.span.fate = Fate.KEPT
         self._seen = []
+        self._shortened = False
         self._handed_s = anyio.current_time()
         self._answer(command.completion, None)
 
@@ -245,6 +295,7 @@ class Session:
             self._generated(work, finished=False)
         self._end(work.span, Fate.FAILED if work.error else Fate.DISCARDED, command.reason)
         self._end(work.predict_span, Fate.DISCARDED, command.reason)
+        self._withdraw(command.node, command.reason)
         work.discarded = True
         self.report.discarded_policy_tokens += work.tokens
 
@@ -353,9 +404,9 @@ class Session:
 
     def check_quiescent(self) -> None:
         """After the task group has ended: no node, no running work."""
-        left = (self._controller.nodes, len(self._work), self._running)
+        left = (self._controller.nodes, len(self._work), self._running, self._ahead.open if self._ahead else 0)
         if any(left):
-            raise AssertionError("not quiescent: {} nodes, {} works, {} tasks".format(*left))
+            raise AssertionError("not quiescent: {} nodes, {} works, {} tasks, {} calls".format(*left))
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from obsspec.values import Outcome
 class SpanKind(StrEnum):
     GENERATE = "generate"
     PREDICT = "predict"
+    EXECUTE = "execute"  # a call that was sent ahead, from sending it to its answer
 
 
 class Fate(StrEnum):
@@ -57,7 +58,10 @@ class Attempted:
 
 @dataclass(slots=True)
 class SpeculationReport:
-    """Everything counted in one session. `discarded_policy_tokens` includes generations cancelled midway."""
+    """Everything counted in one session. `discarded_policy_tokens` includes generations cancelled midway.
+
+    Of the calls that were sent ahead, guarded, those that neither ran nor were refused were withdrawn.
+    """
 
     attempts: list[Attempted] = field(default_factory=list[Attempted])
     spans: list[Span] = field(default_factory=list[Span])
@@ -66,3 +70,6 @@ class SpeculationReport:
     realized_depth: int = 0
     predictions_started: int = 0
     learning_errors: int = 0
+    guarded_sent: int = 0
+    guarded_ran: int = 0
+    guarded_refused: int = 0

@@ -7,7 +7,7 @@ from obsspec.rollout.collector import RolloutResult
 from obsspec.rollout.equality import differences
 from obsspec.rollout.rules import RolloutRules
 from obsspec.speculation.decisions import What
-from obsspec.speculation.trace import SpanKind
+from obsspec.speculation.trace import Fate, SpanKind, SpeculationReport
 from obsspec.testing.arm import Arm
 from obsspec.testing.episodes import Episode
 from obsspec.values import Outcome, StopReason
@@ -94,9 +94,19 @@ def accounting(episode: Episode, result: RolloutResult) -> list[str]:
     started = sum(span.speculative and span.kind is SpanKind.GENERATE for span in report.spans)
     if started != sum(d.allowed and d.what is What.START for d in report.decisions):
         problems.append("accounting: not every branch was allowed, or not every allowed one was started")
+    problems += guarded_accounting(report)
     if any(a.outcome is Outcome.MATCH and not a.would_match for a in report.attempts):
         problems.append("accounting: a match without a candidate that matched")
     return problems
+
+
+def guarded_accounting(report: SpeculationReport) -> list[str]:
+    """Every guarded call that ran was handed to the loop; every one that was sent has a span."""
+    spans = [span for span in report.spans if span.kind is SpanKind.EXECUTE]
+    kept = sum(span.fate is Fate.KEPT for span in spans)
+    if len(spans) == report.guarded_sent and kept == report.guarded_ran:
+        return []
+    return [f"accounting: of {report.guarded_sent} guarded calls {report.guarded_ran} ran and {kept} were kept"]
 
 
 def learning(arm: Arm, result: RolloutResult) -> list[str]:

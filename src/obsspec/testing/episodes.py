@@ -17,7 +17,7 @@ from obsspec.testing.environment import ScriptedEnvironment
 from obsspec.testing.gates import RandomGate
 from obsspec.testing.hermes_script import HermesScript, toy_hermes_renderer
 from obsspec.testing.policy import Fault, Request, ScriptedPolicy, Spoil
-from obsspec.testing.sandbox import Answer, oracle, seeded_answers
+from obsspec.testing.sandbox import Answer, Mishap, oracle, seeded_answers
 from obsspec.testing.scripts import Script, terminal_script, toy_renderer
 from obsspec.testing.world_model import ScriptedWorldModel, mixture
 from obsspec.values import Completion, Context, EngineError, Observation, Priority, SandboxError
@@ -59,6 +59,9 @@ class Episode:
     impatience_s: float | None  # the loop gives each of its calls up after this long, and makes it again
     gate: GateKind
     stages: int  # world models: one as it is, several as a cascade, every second of them expensive
+    guarded: bool  # calls are sent ahead
+    mishaps: float  # how often the wire to the sandbox does something to a guarded call
+    jobs: float  # how often a command leaves processes behind
 
     def answer(self, rollout: int) -> Answer:
         return seeded_answers(f"{self.seed}/{rollout}")
@@ -87,6 +90,9 @@ def draw_episode(seed: int) -> Episode:
         impatience_s=random.randint(1, 12) * TICK if sometimes() < 0.15 else None,
         gate=random.choice((GateKind.OPEN, *GateKind)),
         stages=random.choice((1, 1, 2, 3)),
+        guarded=random.random() < 0.6,
+        mishaps=random.choice((0.0, 0.0, 0.3)),
+        jobs=random.choice((0.0, 0.0, 0.2)),
     )
 
 
@@ -167,7 +173,16 @@ def make_environment(episode: Episode, arm: str, rollout: int) -> ScriptedEnviro
     def fault(number: int) -> SandboxError | None:
         return SandboxError("planned") if number == episode.broken_call else None
 
-    return ScriptedEnvironment(str(rollout), episode.answer(rollout), delay_s=lambda _: delay(), fault=fault)
+    way = choice(random.random(), random.choice(((0.0,), (0.0,), *SLOW)))
+    return ScriptedEnvironment(
+        str(rollout),
+        episode.answer(rollout),
+        delay_s=lambda _: delay(),
+        fault=fault,
+        way_s=lambda _: way(),
+        mishap=lambda _: random.choice(list(Mishap)) if random.random() < episode.mishaps else None,
+        jobs=lambda _: random.random() < episode.jobs,
+    )
 
 
 def _chance(request: Request, salt: int) -> int:

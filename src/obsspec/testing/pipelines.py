@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import anyio
@@ -13,6 +13,7 @@ from obsspec.rollout.collector import Collector, Job, RolloutResult, Speculation
 from obsspec.rollout.loop import run_loop
 from obsspec.rollout.rules import RolloutRules
 from obsspec.speculation.session import SpeculationSettings, open_session
+from obsspec.speculation.trace import SpeculationReport
 from obsspec.testing.arm import Arm
 from obsspec.testing.audit import audit, audit_cancelled
 from obsspec.testing.environment import ScriptedEnvironment
@@ -40,6 +41,7 @@ class Report:
     outcomes: Counter[Outcome]
     realized_depth: int
     branches: int
+    guarded: Counter[str]
     problems: list[str]
 
 
@@ -56,7 +58,7 @@ async def run_episode(seed: int) -> Report:
         problem = "stalled: no end in sight"
     except Exception as error:  # noqa: BLE001 - typed: a problem of this episode, the others go on
         problem = f"crash: {error!r}"
-    return Report(episode, 0, [], Counter(), 0, 0, [problem])
+    return Report(episode, 0, [], Counter(), 0, 0, Counter(), [problem])
 
 
 async def _both_arms(episode: Episode) -> Report:
@@ -79,8 +81,19 @@ async def _both_arms(episode: Episode) -> Report:
         outcomes=Counter(attempt.outcome for attempt in attempts),
         realized_depth=max((report.realized_depth for report in reports), default=0),
         branches=max((attempt.branches for attempt in attempts), default=0),
+        guarded=_guarded(reports),
         problems=problems,
     )
+
+
+def _guarded(reports: list[SpeculationReport]) -> Counter[str]:
+    """What became of the calls that were sent ahead."""
+    counts = Counter[str]()
+    for report in reports:
+        counts["sent"] += report.guarded_sent
+        counts["ran"] += report.guarded_ran
+        counts["refused"] += report.guarded_refused
+    return counts
 
 
 # Running -----------------------------------------------------------------------------------------------------------
@@ -101,6 +114,7 @@ def make_speculative(episode: Episode, name: str) -> Arm:
 async def run_speculative(episode: Episode, arm: Arm) -> None:
     settings = SpeculationSettings(episode.depth, episode.breadth, 20.0, episode.strict_version)
     if episode.impatience_s is None:
+        settings = replace(settings, guarded=episode.guarded)
         speculation = Speculation(arm.models, settings, arm.gate)
         arm.results = await Collector(arm.policy, 2, speculation).run(_jobs(episode, arm))
         return
@@ -111,7 +125,7 @@ async def run_speculative(episode: Episode, arm: Arm) -> None:
 async def _impatient(
     episode: Episode, arm: Arm, job: Job, environment: ScriptedEnvironment, settings: SpeculationSettings
 ) -> RolloutResult:
-    """A loop of one's own on the session's clients, whose calls are cancelled and made again."""
+    """A loop of one's own on the session's clients, whose calls are cancelled and made again: no guarded ones."""
     assert episode.impatience_s is not None
     async with environment.open() as sandbox:
         async with (

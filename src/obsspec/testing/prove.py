@@ -33,6 +33,7 @@ class Tally:
     realized_breadth: Counter[int] = field(default_factory=Counter[int])
     gates: Counter[str] = field(default_factory=Counter[str])
     stages: Counter[int] = field(default_factory=Counter[int])
+    guarded: Counter[str] = field(default_factory=Counter[str])
     cancelled: int = 0
     impatient: int = 0
     failures: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
@@ -48,6 +49,7 @@ class Tally:
         self.realized_breadth[report.branches] += 1
         self.gates[episode.gate] += 1
         self.stages[episode.stages] += 1
+        self.guarded.update(report.guarded)
         self.cancelled += episode.cancel_after_s is not None
         self.impatient += episode.impatience_s is not None
         if report.problems:
@@ -86,6 +88,7 @@ def summary(tally: Tally, seed: int, seconds: float, cpu_seconds: float) -> dict
         "episodes_by_realized_breadth": dict(sorted(tally.realized_breadth.items())),
         "episodes_by_gate": dict(sorted(tally.gates.items())),
         "episodes_by_stages_of_the_world_model": dict(sorted(tally.stages.items())),
+        "guarded_calls": dict(sorted(tally.guarded.items())),
         "with_cancelled_rollout": tally.cancelled,
         "with_cancelled_calls": tally.impatient,
         "failures": tally.failures,

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import anyio
 
+from obsspec.rollout.rules import Limits
 from obsspec.testing import run_virtual, toy_vocabulary
-from obsspec.testing.pipelines import run_episode
+from obsspec.testing.episodes import GateKind, draw_episode
+from obsspec.testing.pipelines import run_drawn, run_episode
 from obsspec.testing.virtual_clock import Backend
 from obsspec.testing.world_model import Move, always
 from obsspec.values import StopReason
@@ -23,6 +27,22 @@ def episodes() -> list[str]:
     async def search() -> list[str]:
         for seed in range(EPISODES):
             report = await run_episode(seed)
+            if report.problems:
+                return report.problems
+        return []
+
+    return run_virtual(search, backend=Backend.ASYNCIO)
+
+
+def guarded_episodes() -> list[str]:
+    """The same of episodes in which many calls are sent ahead, and their requests and answers get lost."""
+
+    async def search() -> list[str]:
+        for seed in range(EPISODES):
+            drawn = replace(draw_episode(seed), strict_version=False, impatience_s=None, cancel_after_s=None)
+            drawn = replace(drawn, limits=Limits(12, 60, 4000), engine_faults=0, speculative_faults=0)
+            deep = replace(drawn, depth=4, breadth=2, gate=GateKind.OPEN, right=(0.5, 0.9)[seed % 2], stages=1)
+            report = await run_drawn(replace(deep, guarded=True, mishaps=0.4, jobs=0.1, trouble=0.0, broken_call=1000))
             if report.problems:
                 return report.problems
         return []

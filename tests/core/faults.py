@@ -8,15 +8,20 @@ from typing import Any
 
 import pytest
 
+from obsspec import history
+from obsspec.history import History, Judgement
 from obsspec.render.terminal import TerminalRenderer
 from obsspec.rollout.rules import RolloutRules
 from obsspec.rollout.trajectory import Trajectory
+from obsspec.sandbox.commands import Commands
 from obsspec.speculation import session as session_module
+from obsspec.speculation.ahead import Ahead
 from obsspec.speculation.commands import (
     Command,
     Decided,
     Discard,
     DiscardReason,
+    ExecuteGuarded,
     Generate,
     HandOver,
     HandOverFailure,
@@ -25,13 +30,17 @@ from obsspec.speculation.commands import (
 from obsspec.speculation.controller import Controller
 from obsspec.speculation.node import Candidate, Node, Origin
 from obsspec.speculation.session import Session, SessionSandbox
+from obsspec.speculation.trace import Fate
 from obsspec.testing import toy_vocabulary
 from obsspec.values import (
     Completion,
     GenerationKey,
+    Guard,
     Observation,
     Outcome,
     Prediction,
+    Refusal,
+    Refused,
     Tokens,
     ToolCall,
 )
@@ -240,6 +249,98 @@ def execute_a_speculative_command_early(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(Session, "sandbox", sandbox)
     patch.setattr(Session, "_run", eager)
+
+
+# What is sent ahead ------------------------------------------------------------------------------------------------
+
+
+@fault(checks.guarded_episodes, "executed")
+def run_guarded_calls_whatever_was_answered(patch: pytest.MonkeyPatch) -> None:
+    original = History.judge
+
+    def judge(self: History, guard: Guard) -> Judgement:
+        return Judgement.RUN if guard.after == self.number else original(self, guard)
+
+    patch.setattr(History, "judge", judge)
+
+
+@fault(checks.guarded_episodes, "executed")
+def guard_by_the_last_answer_alone(patch: pytest.MonkeyPatch) -> None:
+    """A call below a refused one runs when the call that was made instead answers the same."""
+    original = history.extend
+
+    def extend(digest: str, call: ToolCall, observation: Observation) -> str:
+        return original(history.START, ToolCall("", {}), observation)
+
+    patch.setattr(history, "extend", extend)
+
+
+@fault(checks.guarded_episodes, "executed")
+def run_again_what_is_asked_for_again(patch: pytest.MonkeyPatch) -> None:
+    async def execute_if(self: Commands, call: ToolCall, guard: Guard) -> Any:
+        self._ran.clear()
+        answer = await original(self, call, guard)
+        return await self.execute(call) if isinstance(answer, Refused) and guard.after < self.history.number else answer
+
+    original = Commands.execute_if
+    patch.setattr(Commands, "execute_if", execute_if)
+
+
+@fault(checks.guarded_episodes, "executed")
+def make_a_lost_call_again(patch: pytest.MonkeyPatch) -> None:
+    """As if an answer that never came meant that nothing ran."""
+
+    async def ask(self: Ahead, sent: Any) -> Observation | Refused:
+        if sent.done.is_set():
+            sent.span.end_s, sent.span.fate = sent.span.start_s, Fate.DISCARDED
+            return Refused(Refusal.HISTORY)
+        return await original(self, sent)
+
+    original = Ahead._ask
+    patch.setattr(Ahead, "_ask", ask)
+
+
+@fault(checks.guarded_episodes, "equality")
+def hand_over_the_answer_of_another_guarded_call(patch: pytest.MonkeyPatch) -> None:
+    async def take(self: Ahead, node: int, call: ToolCall) -> Observation | None:
+        other = max(self._sent, default=node)
+        return await original(self, other, self._sent[other].call if other in self._sent else call)
+
+    original = Ahead.take
+    patch.setattr(Ahead, "take", take)
+
+
+@fault(checks.guarded_episodes, "executed")
+def make_a_call_beside_its_guarded_one(patch: pytest.MonkeyPatch) -> None:
+    async def take(self: Ahead, node: int, call: ToolCall) -> Observation | None:
+        return None
+
+    patch.setattr(Ahead, "take", take)
+
+
+@fault(checks.guarded_episodes, "accounting: a span without an end")
+def let_discarded_calls_wait(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Ahead, "withdraw", lambda self, node, reason: self._sent.pop(node, None))
+
+
+@fault(checks.walks)
+def send_calls_that_may_never_be_made(patch: pytest.MonkeyPatch) -> None:
+    """Below a turn that is not at the sandbox itself."""
+    original = Controller._maybe_send_ahead
+
+    def send(self: Controller, node: Node) -> list[Command]:
+        if self.guarded and node.may_be_sent_ahead:
+            node.sent_ahead = True
+            return [ExecuteGuarded(node.id)]
+        return original(self, node)
+
+    def single_turns_are_skipped(self: Node) -> bool:
+        return self.level % 2 == 0 and may(self)
+
+    may = Node.may_be_sent_ahead.fget
+    assert may is not None
+    patch.setattr(Controller, "_maybe_send_ahead", send)
+    patch.setattr(Node, "may_be_sent_ahead", property(single_turns_are_skipped))
 
 
 # What is counted ---------------------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from obsspec.speculation.commands import (
     Command,
     Decided,
     Discard,
+    ExecuteGuarded,
     Generate,
     HandOver,
     HandOverFailure,
@@ -31,7 +32,10 @@ class Entry:
     parent: int | None
     completion: Completion | None = None
     turn: Turn | None = None
+    observations: tuple[Observation, ...] = ()  # predicted ones that led here
+    sent_ahead: bool = False
     candidates: list[Tokens] = field(default_factory=list[Tokens])
+    predicted: list[tuple[Observation, ...]] = field(default_factory=list[tuple[Observation, ...]])
     started: set[int] = field(default_factory=set[int])  # candidates by number
     refused: set[int] = field(default_factory=set[int])
     branches: int = 0
@@ -53,8 +57,11 @@ class Ledger:
         depth: int,
         breadth: int,
         gate_is_open: bool = True,
+        guarded: bool = False,
     ) -> None:
         self.controller = controller
+        controller.guarded = guarded
+        self.guarded = guarded
         self.gate_is_open = gate_is_open
         self.continuation = continuation
         self.depth, self.breadth = depth, breadth
@@ -67,11 +74,18 @@ class Ledger:
         self.real: Tokens | None = None  # the prompt that the head's real observation leads to
         self.closed = False
         self.turns_with_calls = 0
+        self.ran_ahead = 0
         self._allowed: tuple[int, int] | None = None  # the node and candidate that the gate has just let start
 
     # Events -----------------------------------------------------------------------------------------------------
 
-    def request(self, key: GenerationKey) -> None:
+    def request(self, key: GenerationKey, observation: Observation | None = None) -> None:
+        """`observation`: of the head's turn, when the key is the one that follows from it."""
+        for node in self._tree():
+            entry = self.entries[node]
+            if entry.sent_ahead and entry.parent == self.head and entry.observations == (observation,):
+                assert entry.key == key, "a guarded call that ran is asked for"
+                self.ran_ahead += 1
         claimed = next((n for n in self._tree() if self.entries[n].parent == self.head and self._claims(n, key)), None)
         if self.head is not None:
             self.real = self.real or key.prompt
@@ -148,6 +162,8 @@ class Ledger:
             assert self._unverified(node) <= self.depth
             assert self.entries[node].branches <= self.breadth
             assert not self._is_missed(node), "what may be predicted is predicted at once"
+            entry = self.entries[node]
+            assert entry.sent_ahead or not self._may_be_sent(node), "what may be sent ahead is sent at once"
 
     def _apply(self, commands: list[Command], old_head: int | None = None) -> None:
         for command in commands:
@@ -159,6 +175,10 @@ class Ledger:
                 case CancelPrediction():
                     assert command.node in self.predicting, "only what runs is cancelled"
                     self.predicting.discard(command.node)
+                case ExecuteGuarded():
+                    assert self._may_be_sent(command.node), "sent in order, and only what is certain to be asked for"
+                    assert not self.entries[command.node].sent_ahead, "a call is sent ahead once"
+                    self.entries[command.node].sent_ahead = True
                 case HandOver():
                     self._hand_over(command)
                 case HandOverFailure():
@@ -212,7 +232,8 @@ class Ledger:
             assert command.key.prompt == parent.candidates[number]
             parent.started.add(number)
             parent.branches += 1
-            self.entries[command.node] = Entry(command.key, parent.level + 1, above)
+            entry = self.entries[command.node] = Entry(command.key, parent.level + 1, above)
+            entry.observations = parent.predicted[number]
         self.generating.add(command.node)
 
     def _predict(self, node: int) -> None:
@@ -271,6 +292,7 @@ class Ledger:
         prompt = self._next(entry, observations)
         if prompt not in entry.candidates:
             entry.candidates.append(prompt)
+            entry.predicted.append(observations)
 
     def _next(self, entry: Entry, observations: tuple[Observation, ...]) -> Tokens:
         assert entry.completion is not None
@@ -283,6 +305,14 @@ class Ledger:
             return False
         allowed = self.gate_is_open and self.continuation.speculable(entry.level, entry.turn)
         return allowed and self.breadth > 0 and self._unverified(node) < self.depth
+
+    def _may_be_sent(self, node: int) -> bool:
+        """One call and nothing else, complete, unverified, with all calls above it at the sandbox."""
+        entry = self.entries[node]
+        if not self.guarded or node not in self._tree() or entry.parent is None or entry.turn is None:
+            return False
+        one_call = len(entry.turn.calls) == 1 and entry.turn.error is None and entry.turn.stop is None
+        return one_call and (entry.parent == self.head or self.entries[entry.parent].sent_ahead)
 
     def _has_calls(self, node: int) -> bool:
         turn = self.entries[node].turn

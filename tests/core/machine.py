@@ -103,6 +103,7 @@ class Setting:
     max_context: int
     gate: list[bool]
     starts: list[bool]
+    guarded: bool
 
 
 DEPTHS = BREADTHS = [4, 4, 3, 3, 2, 1, 0]
@@ -110,7 +111,8 @@ MAX_TURNS = [32, 32, 32, 6, 3, 1]
 MAX_CONTEXTS = [4000, 4000, 4000, 4000, 200, 60]
 GATES = [[True]] * 6 + [[False], [True, False]]
 STARTS = [[True]] * 4 + [[False], [True, False], [False, False, True], [True, True, True, False]]
-SETTINGS = (DEPTHS, BREADTHS, MAX_TURNS, MAX_CONTEXTS, GATES, STARTS)
+GUARDED = [True, False]
+SETTINGS = (DEPTHS, BREADTHS, MAX_TURNS, MAX_CONTEXTS, GATES, STARTS, GUARDED)
 
 
 class Driver:
@@ -121,7 +123,12 @@ class Driver:
         gate = PlannedGate(setting.gate, setting.starts)
         controller = Controller(self.rules, gate, depth=setting.depth, breadth=setting.breadth)
         self.ledger = Ledger(
-            controller, self.rules, depth=setting.depth, breadth=setting.breadth, gate_is_open=setting.gate == [True]
+            controller,
+            self.rules,
+            depth=setting.depth,
+            breadth=setting.breadth,
+            gate_is_open=setting.gate == [True],
+            guarded=setting.guarded,
         )
         self.seen: Observation | None = None  # what the tools of the head's turn answered
         self.draws = count()
@@ -156,14 +163,16 @@ class Driver:
         """The next call, under the key that follows, or under another one."""
         if self.ledger.closed or self.ledger.waiting is not None:
             return
-        key = self._next_key(self.seen or draw.observation)
+        observation: Observation | None = self.seen or draw.observation
+        key = self._next_key(observation)
         if key is None:
             return
         if draw.action is Action.OTHER_REQUEST:
             seed = replace(key, sampling=replace(key.sampling, seed=key.sampling.seed + 1))
             key = seed if draw.pick % 2 else replace(key, prompt=(*key.prompt, 7))
+            observation = None
         self.seen = None
-        self.ledger.request(key)
+        self.ledger.request(key, observation)
 
     def _next_key(self, observation: Observation) -> GenerationKey | None:
         head = self.ledger.head

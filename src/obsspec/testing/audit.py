@@ -76,7 +76,8 @@ def retold(episode: Episode, result: RolloutResult) -> list[str]:
 def accounting(episode: Episode, result: RolloutResult) -> list[str]:
     """One outcome for each committed turn with a tool call, within D and K; every span has an end."""
     report = result.speculation
-    assert report is not None
+    if report is None:
+        return ["accounting: the session ended in an error, so there is no report"]
     trajectory = result.trajectory
     expected = [turn.level for turn in trajectory.turns if turn.calls]
     if trajectory.stop is StopReason.SANDBOX_ERROR:

@@ -50,7 +50,11 @@ async def run_episode(seed: int) -> Report:
 
     Whatever is wrong is in `problems`: a broken promise, an error that no contract names, or no end.
     """
-    episode = draw_episode(seed)
+    return await run_drawn(draw_episode(seed))
+
+
+async def run_drawn(episode: Episode) -> Report:
+    """The same for an episode as it is."""
     try:
         with anyio.fail_after(STALLED_S):
             return await _both_arms(episode)

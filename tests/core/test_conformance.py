@@ -28,14 +28,17 @@ from obsspec.testing import (
 from obsspec.testing.conformance import BrokenPromiseError, check_policy, check_sandbox, check_world_model
 from obsspec.testing.conformance.sandbox import bash
 from obsspec.testing.delays import constant, uniform
+from obsspec.testing.sandbox import Executed
 from obsspec.values import (
     Completion,
     Context,
     EngineError,
     Exchange,
     FinishReason,
+    Guard,
     Observation,
     Priority,
+    Refused,
     Sampling,
     Tokens,
     ToolCall,
@@ -296,9 +299,45 @@ class TellsTheTime(ScriptedSandbox):
         return replace(observation, text=f"{observation.text} {id(self)}") if "g" in call.command else observation
 
 
+class RunsWhateverWasBefore(ScriptedSandbox):
+    async def execute_if(self, call: ToolCall, guard: Guard) -> Observation | Refused:
+        return await self.execute(call)
+
+
+class LooksAtTheLastAnswerOnly(ScriptedSandbox):
+    """Waits for its number, then takes the last answer for the whole history."""
+
+    async def execute_if(self, call: ToolCall, guard: Guard) -> Observation | Refused:
+        answer = await super().execute_if(call, guard)
+        other = isinstance(answer, Refused) and len(self.calls) == guard.after and self.calls[-1].command == "true"
+        return await self.execute(call) if other else answer
+
+
+class RunsAgainWhenAskedAgain(ScriptedSandbox):
+    answered: Guard | None = None
+
+    async def execute_if(self, call: ToolCall, guard: Guard) -> Observation | Refused:
+        answer = await super().execute_if(call, guard)
+        again, self.answered = self.answered == guard, guard
+        return await self.execute(call) if isinstance(answer, Observation) and again else answer
+
+
+class RunsWhatWasWithdrawn(ScriptedSandbox):
+    async def execute_if(self, call: ToolCall, guard: Guard) -> Observation | Refused:
+        try:
+            return await super().execute_if(call, guard)
+        except anyio.get_cancelled_exc_class():
+            self.log.append(Executed(call, 0.0, observation=Observation("")))
+            raise
+
+
 @pytest.mark.parametrize(
     ("kind", "promise"),
     [
+        (RunsWhateverWasBefore, "another answer is refused"),
+        (LooksAtTheLastAnswerOnly, "a guard is on the whole history"),
+        (RunsAgainWhenAskedAgain, "a repeated guarded call|a call whose guard holds runs"),
+        (RunsWhatWasWithdrawn, "a call that was withdrawn does not run"),
         (ForgetsItsState, "variables last"),
         (GoesOnAfterCancel, "a cancelled command does not go on"),
         (NeverGivesUp, "ends promptly|does not block"),

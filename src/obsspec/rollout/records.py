@@ -47,7 +47,10 @@ def to_record(result: RolloutResult) -> Record:
 
 
 def from_record(record: Record) -> RolloutResult:
-    """The inverse of `to_record`, also for records without decisions or guarded calls. Raises `KeyError` for a missing field."""
+    """The inverse of `to_record`, also for older records, without decisions or guarded calls.
+
+    Raises `KeyError` for a missing field.
+    """
     trajectory = Trajectory(
         instruction=record["messages"][0]["content"],
         ids=record["ids"],

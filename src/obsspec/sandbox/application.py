@@ -8,8 +8,8 @@
     DELETE /sandboxes/{id}            close; answers when no process is left
 
 Errors are {"error": one line, "kind": "config" | "sandbox" | "request"}. A client that hangs up during `execute` kills
-what runs, unless another request waits for the same call. One that hangs up during `execute_if` withdraws the call if it
-has not begun; if it has, it goes on, and the same request gets its answer.
+what runs, unless another request waits for the same call. One that hangs up during `execute_if` withdraws the call if
+it has not begun; if it has, it goes on, and the same request gets its answer.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class LocalSandbox:
     async def execute_if(
         self, call: ToolCall, guard: Guard, wanted: Callable[[], bool] | None = None
     ) -> Observation | Refused:
-        """As `GuardedSandbox.execute_if`; cancelled while it runs, it is killed. `wanted`: see `Commands.execute_if`."""
+        """As `GuardedSandbox.execute_if`; cancelled while it runs, it is killed. `wanted`: see `Commands`."""
         return await self._commands.execute_if(call, guard, wanted)
 
     async def run(self, call: ToolCall) -> CommandResult:

@@ -8,6 +8,7 @@ from contextlib import AbstractAsyncContextManager
 import anyio
 
 from obsspec.protocols import Sandbox
+from obsspec.testing.conformance.guarded import check_guards
 from obsspec.testing.conformance.promise import OpenProbe, cancelled_after, nothing_open, require
 from obsspec.values import Observation, SandboxError, ToolCall
 
@@ -38,6 +39,7 @@ async def check_sandbox(
     await _equal_sandboxes_give_equal_answers(factory)
     await _sandboxes_are_apart(factory)
     await _the_event_loop_goes_on(factory)
+    await check_guards(factory)
     await _cancels(factory, running, patience_s)
     await _leaving_ends_everything(factory, running, patience_s)
 

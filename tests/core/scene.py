@@ -18,7 +18,7 @@ from obsspec.testing import Request, ScriptedPolicy, ScriptedSandbox, ScriptedWo
 from obsspec.testing import recite as recite
 from obsspec.testing.delays import constant
 from obsspec.testing.policy import Fault, Spoil
-from obsspec.testing.sandbox import Answer
+from obsspec.testing.sandbox import Answer, Mishap
 from obsspec.testing.scripts import Script, toy_renderer
 from obsspec.testing.world_model import Move, Plan
 from obsspec.values import Context, Observation, Outcome, Prediction, SandboxError, ToolCall
@@ -99,6 +99,11 @@ class Scene:
     sandbox_fault: Callable[[int], SandboxError | None] | None = None
     ignores_cancel: bool = False
     gate: Gate | None = None
+    sandbox: ScriptedSandbox | None = None  # None: a fresh one for each play
+    guarded: bool = False
+    way_s: float = 0.0  # each way of the wire to the sandbox
+    mishap: Callable[[int], Mishap | None] | None = None  # of guarded calls
+    jobs: Callable[[ToolCall], bool] | None = None
     requests: list[Request] = field(default_factory=list[Request])  # of the last play
 
     @property
@@ -122,7 +127,14 @@ class Scene:
         )
 
     def make_sandbox(self) -> ScriptedSandbox:
-        return ScriptedSandbox(self.answers, delay_s=self._tool_s, fault=self.sandbox_fault)
+        return ScriptedSandbox(
+            self.answers,
+            delay_s=self._tool_s,
+            fault=self.sandbox_fault,
+            way_s=lambda _: self.way_s,
+            mishap=self.mishap,
+            jobs=self.jobs,
+        )
 
     def make_world_model(self) -> ScriptedWorldModel:
         return ScriptedWorldModel(oracle(self.answers), self.plan, delay_s=constant(self.prediction_s))
@@ -135,11 +147,14 @@ class Scene:
         return Played(await run_loop(INSTRUCTION, self.rules, policy, sandbox), policy, sandbox)
 
     async def speculative(self) -> Played:
-        policy, sandbox = self.policy or self.make_policy(), self.make_sandbox()
+        policy, sandbox = self.policy or self.make_policy(), self.sandbox or self.make_sandbox()
         world_model = self.world_model or self.make_world_model()
-        settings = SpeculationSettings(self.depth, self.breadth, self.predict_timeout_s, self.strict_version)
+        settings = SpeculationSettings(
+            self.depth, self.breadth, self.predict_timeout_s, self.strict_version, self.guarded
+        )
         async with open_session(policy, world_model, self.rules, settings=settings, gate=self.gate) as session:
             trajectory = await run_loop(INSTRUCTION, self.rules, session.policy, session.sandbox(sandbox))
+            session.check_committed()
         return Played(trajectory, policy, sandbox, world_model, session.report)
 
     async def both(self) -> tuple[Played, Played]:

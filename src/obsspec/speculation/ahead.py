@@ -51,6 +51,11 @@ class Ahead:
         sent = self._sent[node] = _Sent(call, guard, span, anyio.Event())
         sent.asking = self._tasks.start_soon(self._ask_early, sent, name="execute-if")
 
+    def sent_s(self, node: int) -> float | None:
+        """When the node's call was sent; None if it was not, or is over."""
+        sent = self._sent.get(node)
+        return sent.span.start_s if sent is not None else None
+
     async def take(self, node: int, call: ToolCall) -> Observation | None:
         """The observation of the node's call if it runs ahead, or has run; None if it is still to be run.
 

@@ -127,6 +127,7 @@ class Session:
         self._seen: list[Observation] = []  # of the committed turn so far
         self._ahead: Ahead | None = None
         self._shortened = False  # a call of the committed turn was sent ahead
+        self._called_s = 0.0  # since when the head's tools have been under way: from before, if sent ahead
         self.report = SpeculationReport()
         self.policy: Policy = SessionPolicy(self)
 
@@ -175,6 +176,8 @@ class Session:
         if self._ahead is None or head is None:
             return None
         observation = await self._ahead.take(head.id, call)
+        if observation is None:
+            self._called_s = self._handed_s
         self._shortened = self._shortened or observation is not None
         return observation
 
@@ -275,6 +278,8 @@ class Session:
         self._seen = []
         self._shortened = False
         self._handed_s = anyio.current_time()
+        sent_s = self._ahead.sent_s(command.node) if self._ahead is not None else None
+        self._called_s = self._handed_s if sent_s is None else sent_s
         self._answer(command.completion, None)
 
     def _hand_over_failure(self, node: int) -> None:
@@ -379,7 +384,7 @@ class Session:
     async def _predict_inside(self, node: int, work: _Work, context: Context) -> None:
         def emit(prediction: Prediction) -> None:
             now = anyio.current_time()
-            self._run(self._controller.predicted(node, prediction, self._version(), now - self._handed_s))
+            self._run(self._controller.predicted(node, prediction, self._version(), now - self._called_s))
             if work.predicted_s is None and self._controller.candidates(node):
                 work.predicted_s = now
 

@@ -14,6 +14,7 @@ from obsspec.render.terminal import TerminalRenderer
 from obsspec.rollout.collector import Collector, Job, RolloutResult, Shared, Speculation, Verdict
 from obsspec.rollout.rules import Limits, RolloutRules
 from obsspec.rollout.trajectory import Trajectory
+from obsspec.speculation.session import SpeculationSettings
 from obsspec.testing.delays import constant
 from obsspec.testing.policy import ScriptedPolicy
 from obsspec.testing.sandbox import ScriptedSandbox, oracle
@@ -47,13 +48,13 @@ def job(task_id: str) -> Job:
     return Job(ScriptedEnvironment(task_id), rules, group=task_id)
 
 
-def rollouts(move: Move | None, count: int = 3) -> list[RolloutResult]:
+def rollouts(move: Move | None, count: int = 3, settings: SpeculationSettings | None = None) -> list[RolloutResult]:
     """`count` rollouts of three tool calls: sequential without a move, else with a world model that makes it."""
     policy = ScriptedPolicy(recite(*TURNS), token_s=constant(0.1))
     speculation = None
     if move is not None:
         world_model = ScriptedWorldModel(oracle(toy_shell), always(move), delay_s=constant(0.25))
-        speculation = Speculation(Shared(world_model))
+        speculation = Speculation(Shared(world_model), settings or SpeculationSettings())
     return run_virtual(Collector(policy, 1, speculation).run, [job(f"task-{i}") for i in range(count)])
 
 

@@ -13,10 +13,12 @@ from rich.console import Console
 from obsspec.compare.distribution import p_values, same_distribution
 from obsspec.compare.judgement import judge
 from obsspec.compare.picture import draw
+from obsspec.compare.settings import CompareSettings
 from obsspec.compare.statistics import mean_estimate, reduction_estimate
 from obsspec.compare.summary import Pair, summarize
 from obsspec.compare.table import tables
 from obsspec.rollout.collector import Verdict
+from obsspec.speculation.session import SpeculationSettings
 from obsspec.testing.world_model import Move
 from obsspec.values import StopReason
 
@@ -45,6 +47,26 @@ def test_wrong_predictions_cost_tokens_and_no_time(pairs: list[Pair]) -> None:
     assert summary["match_nonempty"] == 0.0
     assert summary["discarded_policy_tokens"] > 0
     assert summary["reduction"] == pytest.approx(0.0, abs=1e-9)
+
+
+def test_guarded_calls_are_counted_shown_and_drawn(pairs: list[Pair], tmp_path: Path) -> None:
+    ahead = rollouts(Move.RIGHT, settings=SpeculationSettings(depth=2, guarded=True))
+    guarded = [Pair(pair.sequential, b) for pair, b in zip(pairs, ahead, strict=True)]
+    summary = summarize(guarded)
+    assert summary["identical"] == 3
+    assert (summary["guarded_sent"], summary["guarded_ran"], summary["guarded_refused"]) == (6, 6, 0)
+    console = Console(record=True, width=160)
+    console.print(tables(summary))
+    assert "6 / 0 of 6" in console.export_text()
+    console.print(tables(summarize(pairs)))
+    assert "sent ahead" not in console.export_text()
+    draw(guarded, summary, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
+
+
+def test_a_folder_without_guarded_calls_is_like_one_from_before_there_were_any() -> None:
+    assert "guarded" not in CompareSettings().as_config()
+    assert CompareSettings(guarded=True).as_config()["guarded"] is True
 
 
 def test_shares_and_counts_add_up(pairs: list[Pair]) -> None:

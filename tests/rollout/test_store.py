@@ -12,6 +12,7 @@ import pytest
 from obsspec.rollout.equality import differences
 from obsspec.rollout.records import from_record, to_record
 from obsspec.rollout.store import RunFolder
+from obsspec.speculation.session import SpeculationSettings
 from obsspec.testing.world_model import Move
 from obsspec.values import ConfigError
 from tests.compare.conftest import rollouts
@@ -28,6 +29,19 @@ def test_a_record_holds_everything() -> None:
         assert [t.tool_s for t in back.trajectory.turns] == [t.tool_s for t in result.trajectory.turns]
         assert record["messages"][0] == {"role": "user", "content": "hello"}
         assert len(record["ids"]) == len(record["mask"]) == len(record["logprobs"])
+
+
+def test_a_record_from_before_there_were_guarded_calls_is_read() -> None:
+    (result,) = rollouts(Move.RIGHT, 1, SpeculationSettings(depth=2, guarded=True))
+    assert result.speculation is not None
+    assert result.speculation.guarded_ran == 2
+    record = json.loads(json.dumps(to_record(result)))
+    assert from_record(record).speculation == result.speculation
+    for name in ("guarded_sent", "guarded_ran", "guarded_refused"):
+        del record["speculation"][name]
+    older = from_record(record).speculation
+    assert older is not None
+    assert older.guarded_sent == older.guarded_ran == older.guarded_refused == 0
 
 
 def test_a_killed_write_loses_only_the_line_in_hand(tmp_path: Path) -> None:

@@ -11,14 +11,21 @@ import httpx2
 import pytest
 
 from obsspec.history import guard_after
+from obsspec.rollout.loop import run_loop
+from obsspec.rollout.rules import Limits, RolloutRules
+from obsspec.rollout.trajectory import Trajectory
 from obsspec.sandbox.local import LocalSandboxes
 from obsspec.sandbox.local_sandbox import LocalSandbox
 from obsspec.sandbox.remote import RemoteSandboxes
 from obsspec.sandbox.remote_sandbox import RemoteSandbox
 from obsspec.sandbox.serving import serve_sandboxes
 from obsspec.sandbox.spec import SandboxSpec
+from obsspec.speculation.session import SpeculationSettings, open_session
+from obsspec.speculation.trace import SpeculationReport
+from obsspec.testing import Move, ScriptedPolicy, ScriptedWorldModel, always, recite, toy_renderer
 from obsspec.testing.conformance import check_guards
-from obsspec.values import Exchange, Guard, Observation, Refusal, Refused, SandboxError
+from obsspec.testing.delays import constant
+from obsspec.values import Context, Exchange, Guard, Observation, Refusal, Refused, SandboxError
 from tests.sandbox.support import eventually, host_processes, output, shell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.sandbox]
@@ -171,3 +178,49 @@ async def test_closing_ends_what_waits_and_what_runs() -> None:
         assert host_processes("sleep 3913") == []
         tasks.cancel_scope.cancel()
     assert len(errors) <= 2
+
+
+# The whole way -----------------------------------------------------------------------------------------------------
+
+COMMANDS = ("mkdir d", "echo one > d/f", "cat d/f", "cd d", "cat missing", "echo two >> f; cat f", "ls")
+
+
+def what_it_says(number: int) -> Observation:
+    texts = ("", "", "one", "", "cat: missing: No such file or directory", "one\ntwo", "f")
+    return Observation(f"{texts[number] or '(no output)'}\n(exit_code={int(number == 4)})")
+
+
+async def test_both_arms_are_equal_over_a_server_and_most_of_the_latency_is_hidden() -> None:
+    """A wrong prediction in the middle included: the transition of `cat missing` is guessed wrong."""
+    renderer, limits = toy_renderer(), Limits(20, 200, 4000)
+    script = recite(*map(renderer.call, COMMANDS), renderer.answer("ok"))
+
+    def predict(context: Context) -> tuple[Observation, ...]:
+        number = len(context.history)
+        return (Observation("?") if number == 4 else what_it_says(number),)
+
+    results: list[Trajectory] = []
+    logs: list[list[str]] = []
+    reports: list[SpeculationReport] = []
+    async with serve_sandboxes(latency="0.5") as remote:
+        for guarded in (False, True):
+            policy = ScriptedPolicy(script, first_s=constant(0.1))
+            async with remote.open(SandboxSpec()) as sandbox:
+                rules = RolloutRules(renderer, limits, "seed")
+                if not guarded:
+                    results.append(await run_loop("go", rules, policy, sandbox))
+                else:
+                    model = ScriptedWorldModel(predict, always(Move.RIGHT))
+                    settings = SpeculationSettings(depth=4, guarded=True)
+                    async with open_session(policy, model, rules, settings=settings) as session:
+                        results.append(await run_loop("go", rules, session.policy, session.sandbox(sandbox)))
+                        session.check_committed()
+                    reports.append(session.report)
+                logs.append(sandbox.log)
+    a, b = results
+    assert (a.ids, a.logprobs, a.stop, a.answer) == (b.ids, b.logprobs, b.stop, b.answer)
+    assert [turn.observations for turn in a.turns] == [turn.observations for turn in b.turns]
+    assert logs[0] == logs[1] == list(COMMANDS)
+    (report,) = reports
+    assert report.guarded_ran == 5, "all but the first, and the one after the wrong prediction"
+    assert (a.agent_s - b.agent_s) / a.tool_s > 0.5

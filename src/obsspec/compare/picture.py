@@ -117,10 +117,14 @@ def _speculation_bar(axes: Axes, span: Span, start: float) -> None:
     if not span.speculative or span.end_s is None:
         return
     kept = span.fate is Fate.KEPT
-    if span.kind is SpanKind.PREDICT:
-        _bar(axes, span.start_s - start, span.end_s - start, 0.0, PREDICT if kept else WASTE)
-    else:
-        _bar(axes, span.start_s - start, span.end_s - start, 1.0, GENERATE if kept else WASTE)
+    match span.kind:
+        case SpanKind.PREDICT:
+            y, color = 0.0, PREDICT
+        case SpanKind.GENERATE:
+            y, color = 1.0, GENERATE
+        case SpanKind.EXECUTE:
+            return  # calls that were sent ahead overlap
+    _bar(axes, span.start_s - start, span.end_s - start, y, color if kept else WASTE)
 
 
 def _bar(axes: Axes, begin: float, end: float, y: float, color: str) -> None:

@@ -53,6 +53,13 @@ class CompareSettings:
     concurrency: Annotated[int, _help("Rollouts in flight at a time, in each arm.")] = 1
     depth: Annotated[int, _help("D: predicted observations that may stand unverified in a chain.")] = 1
     breadth: Annotated[int, _help("K: distinct candidates drafted for one observation.")] = 1
+    guarded: Annotated[
+        bool,
+        _help(
+            "Send the calls of unverified turns ahead: the sandbox runs one only if everything before it was as "
+            "predicted, and the loop then finds it running or done. With depth above 1 several are under way at once."
+        ),
+    ] = False
     sandbox: Annotated[
         SandboxKind, _help("remote: a sandbox server over loopback with injected latency; local: in this process.")
     ] = SandboxKind.REMOTE
@@ -148,8 +155,12 @@ class CompareSettings:
         return tuple(name for name in SOURCES if name in named) + tuple(sorted(named - set(SOURCES)))
 
     def as_config(self) -> dict[str, Any]:
-        """What a run folder must agree on to be resumed. The number of tasks may grow."""
-        return {name: value for name, value in asdict(self).items() if name != "tasks"}
+        """What a run folder must agree on to be resumed. The number of tasks may grow.
+
+        Without guarded calls a folder is like one from before there were any.
+        """
+        left_out = {"tasks"} if self.guarded else {"tasks", "guarded"}
+        return {name: value for name, value in asdict(self).items() if name not in left_out}
 
 
 def is_url(text: str) -> bool:

@@ -99,6 +99,9 @@ def summarize(pairs: Sequence[Pair]) -> dict[str, Any]:
         "prediction_p50_cheap_s": median(cheap) if cheap else float("nan"),
         "would_match": shares.would_match,
         "discarded_policy_tokens": mean([report.discarded_policy_tokens for report in reports]),
+        "guarded_sent": sum(report.guarded_sent for report in reports),
+        "guarded_ran": sum(report.guarded_ran for report in reports),
+        "guarded_refused": sum(report.guarded_refused for report in reports),
         "stops": {
             "sequential": _stops(a),
             "speculative": _stops(b),

@@ -45,6 +45,9 @@ def _main(s: dict[str, Any]) -> Table:
     table.add_row("the same without the language model", "", _number(s["prediction_p50_cheap_s"], 4, " s"))
     table.add_row("turns with a right candidate in time", "", f"{s['would_match']} of {s['turns_with_a_call']}")
     table.add_row("discarded policy tokens a rollout", "0", _number(s["discarded_policy_tokens"], 1))
+    if s["guarded_sent"]:
+        ran = f"{s['guarded_ran']} / {s['guarded_refused']} of {s['guarded_sent']}"
+        table.add_row("calls sent ahead: ran / refused", "", ran)
     table.add_row("how rollouts ended", _stops(s["stops"]["sequential"]), _stops(s["stops"]["speculative"]))
     table.add_row("identical rollouts", "", f"{s['identical']}/{s['pairs']}")
     return table

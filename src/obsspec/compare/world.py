@@ -47,8 +47,8 @@ def make_world(
     gate = _weighing(settings, load, slots) if settings.gate else Breaker()
     sources = [_source(name, settings, language, store, gate) for name in settings.source_names]
     models = CascadeModels(sources, gate)
-    speculation = Speculation(models, SpeculationSettings(depth=settings.depth, breadth=settings.breadth), gate)
-    return World(speculation, gate, models, store)
+    depths = SpeculationSettings(depth=settings.depth, breadth=settings.breadth, guarded=settings.guarded)
+    return World(Speculation(models, depths, gate), gate, models, store)
 
 
 def _weighing(settings: CompareSettings, load: Callable[[], int] | None, slots: int) -> ExpectedValueGate:

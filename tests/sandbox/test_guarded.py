@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -25,7 +28,7 @@ from obsspec.speculation.trace import SpeculationReport
 from obsspec.testing import Move, ScriptedPolicy, ScriptedWorldModel, always, recite, toy_renderer
 from obsspec.testing.conformance import check_guards
 from obsspec.testing.delays import constant
-from obsspec.values import Context, Exchange, Guard, Observation, Refusal, Refused, SandboxError
+from obsspec.values import Context, Exchange, Guard, Observation, Refusal, Refused, SandboxError, StopReason
 from tests.sandbox.support import eventually, host_processes, output, shell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.sandbox]
@@ -178,6 +181,44 @@ async def test_closing_ends_what_waits_and_what_runs() -> None:
         assert host_processes("sleep 3913") == []
         tasks.cancel_scope.cancel()
     assert len(errors) <= 2
+
+
+async def test_d09_withdrawn_calls_keep_no_connections() -> None:
+    async with serve_sandboxes(latency="0") as remote, remote.open(SandboxSpec()) as sandbox:
+        for number in range(30):
+            with anyio.move_on_after(0.003 * number):
+                await sandbox.execute_if(shell("echo x > f"), guard(("true", f"{number}")))
+        began = time.monotonic()
+        assert await output(sandbox, "ls") == "(no output)"
+        assert time.monotonic() - began < 3
+
+
+async def test_a_server_that_dies_ends_the_rollout_and_nothing_is_made_up() -> None:
+    """While one call runs and others wait for it. Another server at the same place knows nothing of them."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    renderer = toy_renderer()
+    rules = RolloutRules(renderer, Limits(20, 200, 4000), "seed")
+    policy = ScriptedPolicy(
+        recite(*[renderer.call("echo x >> f")] * 3, renderer.call("sleep 3914"), renderer.answer("ok"))
+    )
+    model = ScriptedWorldModel(lambda context: (Observation(SILENT),), always(Move.RIGHT))
+    settings = SpeculationSettings(depth=4, guarded=True)
+    async with serve_sandboxes(latency="0.4", port=port) as remote, remote.open(SandboxSpec()) as sandbox:
+        async with open_session(policy, model, rules, settings=settings) as session, anyio.create_task_group() as tasks:
+            tasks.start_soon(_kill_server_when_it_runs, "sleep 3914", port)
+            trajectory = await run_loop("go", rules, session.policy, session.sandbox(sandbox))
+        assert trajectory.stop is StopReason.SANDBOX_ERROR
+        assert len(trajectory.turns) == 3
+        assert sandbox.log[:3] == ["echo x >> f"] * 3
+    assert await eventually(lambda: host_processes("sleep 3914") == [])
+
+
+async def _kill_server_when_it_runs(command: str, port: int) -> None:
+    assert await eventually(lambda: host_processes(command) != [], seconds=20)
+    await anyio.sleep(1)  # the loop has the answers before it
+    for server in host_processes(f"--port {port}"):
+        os.kill(server, signal.SIGKILL)
 
 
 # The whole way -----------------------------------------------------------------------------------------------------

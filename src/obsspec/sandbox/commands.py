@@ -10,7 +10,7 @@ import anyio
 from obsspec.history import History, Judgement
 from obsspec.values import Guard, Observation, Refusal, Refused, SandboxError, ToolCall
 
-KEPT = 64  # answers of guarded calls that may be asked for again: far more than are ever under way
+KEPT = 32  # answers of guarded calls that may be asked for again: more than are ever under way
 
 
 @dataclass(frozen=True, slots=True)

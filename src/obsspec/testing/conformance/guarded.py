@@ -134,4 +134,3 @@ async def _below_a_refused_one(bench: _Bench) -> None:
         await bench.run("true")
     require(all(isinstance(answer, Refused) for answer in answers.values()), "a guard is on the whole history")
     require("away" not in (await bench.run("echo =$GONE")).text, "what is refused does not run")
-

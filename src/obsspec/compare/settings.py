@@ -51,7 +51,7 @@ class CompareSettings:
     task_seed: Annotated[int, _help("Which tasks of the test split; another seed, other tasks.")] = 0
     seed: Annotated[int, _help("Seed of the sampling: a turn's seed is a function of (this, task, turn).")] = 0
     concurrency: Annotated[int, _help("Rollouts in flight at a time, in each arm.")] = 1
-    depth: Annotated[int, _help("D: predicted observations that may stand unverified in a chain.")] = 1
+    depth: Annotated[int, _help("D: predicted observations that may stand unverified in a chain.")] = 4
     breadth: Annotated[int, _help("K: distinct candidates drafted for one observation.")] = 1
     guarded: Annotated[
         bool,
@@ -59,7 +59,7 @@ class CompareSettings:
             "Send the calls of unverified turns ahead: the sandbox runs one only if everything before it was as "
             "predicted, and the loop then finds it running or done. With depth above 1 several are under way at once."
         ),
-    ] = False
+    ] = True
     sandbox: Annotated[
         SandboxKind, _help("remote: a sandbox server over loopback with injected latency; local: in this process.")
     ] = SandboxKind.REMOTE
@@ -155,12 +155,8 @@ class CompareSettings:
         return tuple(name for name in SOURCES if name in named) + tuple(sorted(named - set(SOURCES)))
 
     def as_config(self) -> dict[str, Any]:
-        """What a run folder must agree on to be resumed. The number of tasks may grow.
-
-        Without guarded calls a folder is like one from before there were any.
-        """
-        left_out = {"tasks"} if self.guarded else {"tasks", "guarded"}
-        return {name: value for name, value in asdict(self).items() if name not in left_out}
+        """What a run folder must agree on to be resumed. The number of tasks may grow."""
+        return {name: value for name, value in asdict(self).items() if name != "tasks"}
 
 
 def is_url(text: str) -> bool:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from obsspec.sandbox.placed import PlacedFile
 from obsspec.sandbox.spec import EntryKind
+from obsspec.values import Context, Exchange, Observation, ToolCall
 from obsspec.world.shadow.coverage import Coverage, coverage
-from obsspec.world.shadow.facts import Absent, Complete, Exists, Kind, Known, NoProgram, Ordered
+from obsspec.world.shadow.facts import Absent, Complete, Exists, Kind, Known, NoProgram, Ordered, StartsIn
 from obsspec.world.shadow.filler import filler
 from obsspec.world.shadow.harness import Harness
 from obsspec.world.shadow.image import Image
 from obsspec.world.shadow.images import Images, Link
-from obsspec.world.shadow.kinds import OutputKind, output_kind, shows_filler
+from obsspec.world.shadow.keeping import Keeping
+from obsspec.world.shadow.kinds import OutputKind, output_kind, shows_filler, shows_nothing
 from obsspec.world.shadow.launch import Form, Launch, Shell, unwrap
 from obsspec.world.shadow.layout import lay_out, read_time
 from obsspec.world.shadow.order import merge_order
+from obsspec.world.shadow.past import Past, read_past
 from obsspec.world.shadow.rewrites import Rewrites
-from obsspec.world.shadow.trust import Signs, Trust
-from obsspec.world.shell.effects import shell_effects
+from obsspec.world.shadow.trust import Changes, Signs, Trust
+from obsspec.world.shell.effects import UNKNOWN, shell_effects
 
 NOW = 1_750_000_000.0
 QUOTED = Launch(Shell(Form.QUOTED, "/bin/bash"))
@@ -220,7 +223,7 @@ def test_a_rewrite_that_is_wrong_too_often_is_dropped() -> None:
 
 
 def signs(family: str = "find", kind: OutputKind = OutputKind.EMPTY, covered: Coverage = Coverage.COMPLETE) -> Signs:
-    return Signs(kind, True, covered, Link.ALONE, False, family, "/a")
+    return Signs(kind, True, covered, Link.ALONE, Changes.NONE, family, "/a")
 
 
 def test_trust_goes_from_coarse_to_fine() -> None:
@@ -275,3 +278,61 @@ def test_kinds_of_outputs() -> None:
         ("The first line\nThe second\n", OutputKind.CONTENT),
     ):
         assert output_kind(text) is kind, text
+
+
+def test_where_shells_start_is_taken_from_other_images() -> None:
+    images = Images()
+    assert images.know("a", "ls").image.starts_in == "/"
+    images.learn("a", "pwd", "/app\n", [StartsIn("/app")])
+    assert images.know("b", "ls").image.starts_in == "/"  # one image alone may be special
+    images.learn("b", "pwd", "/app\n", [StartsIn("/app")])
+    assert images.know("c", "ls").image.starts_in == "/app"
+
+
+def test_a_shell_that_lives_on_stays_where_it_went() -> None:
+    def rollout(*turns: tuple[str, str]) -> Context:
+        exchanges = tuple(
+            Exchange((ToolCall("bash", {"command": command}),), (Observation(text),)) for command, text in turns
+        )
+        return Context((), (), (ToolCall("bash", {"command": "ls"}),), exchanges, "t", "t", len(exchanges))
+
+    def past(*turns: tuple[str, str], keeps: bool = True) -> Past:
+        found = read_past(rollout(*turns), Harness(), "/w", keeps=keeps)
+        assert found is not None
+        return found
+
+    assert past(("cd a", "")).directory == "/w/a"
+    assert past(("cd a", ""), ("cd b && ls", "x\n")).directory == "/w/a/b"
+    assert past(("cd a", ""), keeps=False).directory == "/w"
+    assert past(("cd a", "bash: line 1: cd: a: No such file or directory\n")).directory == "/w"
+    assert not past(("cd a", "")).shell
+    assert past(("export A=1", "")).shell
+    assert past(("cd a && rm x", "")).touched == frozenset({"/w/a/x"})
+
+
+def test_whether_a_shell_lives_on_is_learnt() -> None:
+    keeping = Keeping()
+    assert keeping.likely
+    for _ in range(4):
+        keeping.record(True, right=False)
+    assert not keeping.likely
+    keeping.record(False, right=True)
+    keeping.record(True, right=True, sure=True)
+    assert keeping.likely
+
+
+def test_finding_nothing_in_made_up_content_says_nothing() -> None:
+    assert all(map(shows_nothing, ("", "\n", "0\n", "a.log:0\nb.log:0\n", " 0\n")))
+    assert not any(map(shows_nothing, ("1\n", "a.log:10\n", "0 a\n")))
+
+
+def test_relative_paths_count_for_coverage() -> None:
+    image = Image()
+    image.learn([Exists("/w/a.txt", Known(Kind.FILE, content=b"a"))])
+
+    def of(script: str) -> Coverage:
+        return coverage(image, script, UNKNOWN, "/w")
+
+    assert of("x=a.txt; $tool $x") is Coverage.COMPLETE
+    assert of("$tool sub/b.txt") is Coverage.PARTIAL
+    assert of("$tool -q 3.5") is Coverage.NOTHING

@@ -11,9 +11,10 @@ from obsspec.world.shadow.image import Image, of_machine, parents
 from obsspec.world.shadow.layout import USUAL
 from obsspec.world.shell.effects import Effects
 from obsspec.world.shell.names import names
-from obsspec.world.shell.paths import within
+from obsspec.world.shell.paths import resolve, within
 
 _PATH = re.compile(r"(?<![\w.$}])/[\w.+-]+(?:/[\w.+-]+)*")
+_RELATIVE = re.compile(r"(?<![\w./$}-])(?:\.{0,2}/)*(?:[\w+-]+/[\w.+-]*(?:/[\w.+-]+)*|[\w+-]+\.[a-z]\w{0,4})(?![\w(])")
 _WORD = re.compile(r"[\w.+-]+")
 _READERS = names(
     "grep egrep fgrep zgrep rg awk gawk mawk sed cat tac head tail wc cut sort uniq diff cmp comm join paste tr rev "
@@ -32,10 +33,10 @@ class Coverage(StrEnum):
     PARTIAL = "partial"  # some of it may or may not be there
 
 
-def coverage(image: Image, script: str, effects: Effects) -> Coverage:
-    """Of what a script reads, or, where that is not clear, of the paths in its text."""
+def coverage(image: Image, script: str, effects: Effects, directory: str = "/") -> Coverage:
+    """Of what a script reads in `directory`, or, where that is not clear, of the paths in its text."""
     reads = effects.reads
-    paths = set(_PATH.findall(script)) if reads is None else {path for path in reads if path.startswith("/")}
+    paths = _named(script, directory) if reads is None else {path for path in reads if path.startswith("/")}
     paths = {path for path in paths if not of_machine(path) and path not in USUAL}
     if not paths:
         return Coverage.NOTHING
@@ -44,6 +45,12 @@ def coverage(image: Image, script: str, effects: Effects) -> Coverage:
     if _READERS & set(_WORD.findall(script)) and _closed(image, paths, each=bool(_EACH.search(script))):
         return Coverage.CLOSED
     return Coverage.COMPLETE if all(_is_complete(image, path) for path in paths) else Coverage.NAMED
+
+
+def _named(script: str, directory: str) -> set[str]:
+    """Absolute paths, and words that look like relative ones."""
+    relative = (resolve(word, directory) for word in _RELATIVE.findall(script))
+    return {*_PATH.findall(script), *(path for path in relative if path is not None)}
 
 
 def _is_known(image: Image, path: str) -> bool:

@@ -8,12 +8,12 @@ knows a path which the command names is tried on probation.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from obsspec.world.shadow.facts import Absent, Exists, Fact
+from obsspec.world.shadow.facts import Absent, Exists, Fact, StartsIn
 from obsspec.world.shadow.image import Image
 from obsspec.world.shadow.layout import USUAL
 
@@ -72,6 +72,7 @@ class Images:
         self._members: dict[str, _Member] = {}
         self._families: list[_Family] = []
         self._printed: dict[str, dict[int, str]] = defaultdict(dict)  # command -> family -> what it printed
+        self._starts: dict[str, str] = {}  # image id -> where its shells start
 
     def know(self, image_id: str, script: str) -> Knowledge:
         """What is known where `script` is to run."""
@@ -106,6 +107,7 @@ class Images:
         member = self._member(image_id)
         facts = list(facts)
         self._compare(member, facts)
+        self._starts.update((image_id, fact.path) for fact in facts if isinstance(fact, StartsIn))
         member.facts += facts[: MAX_FACTS - len(member.facts)]
         member.image.learn(facts)
         if member.family >= 0:
@@ -128,7 +130,14 @@ class Images:
                 member.votes[index] += max(REFUSED, min(ENOUGH, votes))
 
     def _member(self, image_id: str) -> _Member:
-        return self._members.setdefault(image_id, _Member())
+        if image_id not in self._members:
+            self._members[image_id] = _Member(image=Image(starts_in=self._usual_start()))
+        return self._members[image_id]
+
+    def _usual_start(self) -> str:
+        """Where the shells of all other images start, as far as they have told."""
+        usual = Counter(self._starts.values()).most_common(2)
+        return usual[0][0] if len(usual) == 1 and usual[0][1] > 1 else "/"
 
     def _guess(self, member: _Member, script: str) -> int:
         """The likeliest family that knows a path of the script."""
@@ -152,7 +161,7 @@ class Images:
         if best >= 0 and scores[best] >= ENOUGH and self._families[best].size:
             self._join(member, best)
         elif member.family < 0 and len(member.facts) >= 2:
-            self._families.append(_Family())
+            self._families.append(_Family(Image(starts_in=member.image.starts_in)))
             self._join(member, len(self._families) - 1)
 
     def _scores(self, member: _Member) -> dict[int, float]:

@@ -23,6 +23,7 @@ _SYNTAX = re.compile(r": (?:-c: )?line \d+: (?:syntax error|unexpected EOF)|^\w+
 _MISSING = re.compile(r": (?:command )?not found$", re.MULTILINE)
 _MESSAGE = re.compile(r"(?:\S*/)?[\w.+-]+: (?:\S.*: )?\D|Try '|usage:|Usage:")
 _NUMBERS = re.compile(r"[\d\s.,%/:-]*\Z")
+_ZERO = re.compile(r"(?:[^\s:]+:)?\s*0?\s*")
 _LISTING = re.compile(r"(?:\.{0,2}/|[\w.-]+/)\S*|[\w+-]+\.\w{1,5}")
 _DETAILS = re.compile(r"[-dl][rwxsStT-]{9}|[0-9a-f]{32}|\s*\d+\s+\S*[/.]|[\d.]+[KMG]?\t|total \d")
 _FILLER = re.compile(rf"[{LETTERS}]{{5,}}|qz[xd]\d")
@@ -50,3 +51,8 @@ def output_kind(text: str) -> OutputKind:
 def shows_filler(text: str) -> bool:
     """Whether content or names that were made up can be read in it."""
     return _FILLER.search(text) is not None
+
+
+def shows_nothing(text: str) -> bool:
+    """Whether a search has found nothing: no output, or counts of zero."""
+    return not text.strip() or all(map(_ZERO.fullmatch, text.rstrip("\n").split("\n")))

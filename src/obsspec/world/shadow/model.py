@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import shutil
 from collections import Counter, OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from hashlib import blake2b
@@ -17,18 +17,19 @@ from obsspec.sandbox.fork import ForkError
 from obsspec.speculation.classes import command_class
 from obsspec.values import Context, Observation, Prediction, SandboxError, ToolCall
 from obsspec.world.formats import FormatLearner
-from obsspec.world.shadow.coverage import coverage
+from obsspec.world.shadow.coverage import Coverage, coverage
 from obsspec.world.shadow.facts import Exists, Fact, NoProgram, Ordered, StartsIn
 from obsspec.world.shadow.harness import Harness
 from obsspec.world.shadow.image import Image
 from obsspec.world.shadow.images import Images, Knowledge
-from obsspec.world.shadow.kinds import OutputKind, output_kind, shows_filler
+from obsspec.world.shadow.keeping import Keeping
+from obsspec.world.shadow.kinds import OutputKind, output_kind, shows_filler, shows_nothing
 from obsspec.world.shadow.layout import VARIANTS
 from obsspec.world.shadow.past import Command, Past, read_command, read_past, shell_text
 from obsspec.world.shadow.reading import read_facts
 from obsspec.world.shadow.rewrites import Rewrites
 from obsspec.world.shadow.rooms import PATH, Place, Printed, Rooms, Run
-from obsspec.world.shadow.trust import Signs, Trust
+from obsspec.world.shadow.trust import Changes, Signs, Trust
 from obsspec.world.shell.names import names
 
 SOURCE = "shadow"
@@ -36,6 +37,7 @@ LEAST = 0.5
 TRIED = 512  # runs that wait for their outcome
 _MACHINE = names("uname hostname df free uptime lscpu nproc mount lsblk dmesg ps top")  # they tell of the machine
 DOUBTS = 4  # outcomes kept until there is time to try other ways of launching on them
+_HIDDEN = frozenset({Coverage.CLOSED, Coverage.PARTIAL})  # nothing was found, but made-up content was searched
 _PATHS = 2  # names of files that tell one place from another
 
 _models = itertools.count()
@@ -52,6 +54,7 @@ class Tried:
     signs: Signs
     place: Place
     knowledge: Knowledge
+    kept: bool | None  # the shell was taken to live on, or not; None where that makes no difference
 
 
 @dataclass(slots=True)
@@ -63,7 +66,7 @@ class ShadowKnowledge:
     rewrites: Rewrites = field(default_factory=Rewrites)
     trust: Trust = field(default_factory=Trust)
     formats: FormatLearner = field(default_factory=FormatLearner)
-    malformed: Counter[str] = field(default_factory=Counter[str])
+    keeping: Keeping = field(default_factory=Keeping)
 
 
 class ShadowWorldModel:
@@ -82,6 +85,7 @@ class ShadowWorldModel:
         self._counts: Counter[str] = Counter()
         self._name = f"model {next(_models)}"
         self._doubts: list[tuple[Tried, str]] = []
+        self._refuted: OrderedDict[bytes, None] = OrderedDict()  # turns that printed something else
 
     def statistics(self) -> Mapping[str, int]:
         """How often it ran, said something, was right when it did, and could not run and why."""
@@ -117,9 +121,11 @@ class ShadowWorldModel:
         known = self._known
         knowledge = known.images.know(context.image or context.task_id, text)
         image = knowledge.image
-        past = read_past(context, known.harness, image.starts_in)
-        command = read_command(text, known.harness, image.starts_in)
-        if past is None or command.arguments is None or not command.script.strip():
+        past, kept = self._past(context, image, text)
+        if past is None:
+            return None
+        command = read_command(text, known.harness, past.directory)
+        if command.arguments is None or not command.script.strip():
             return None
         if command.effects.volatile or _MACHINE & set(command.script.split()):
             self._counts["volatile"] += 1
@@ -133,12 +139,35 @@ class ShadowWorldModel:
         raw = printed.text
         shown = known.rewrites.apply(raw, command.script, command.shell)
         kind = output_kind(shown)
-        steady = other.text == raw
-        covered = coverage(image, command.script, command.effects)
+        covered = coverage(image, command.script, command.effects, command.directory)
+        steady = other.text == raw and not (covered in _HIDDEN and shows_nothing(raw) and command.effects.read_only)
         family = command_class((ToolCall("bash", {"command": command.script}),))
         named = " ".join(sorted(command.effects.reads or ())[:_PATHS])
-        signs = Signs(kind, steady, covered, knowledge.link, bool(past.changes), family, named)
-        return Tried(command, raw, shown, printed.exit_code, signs, place, knowledge)
+        signs = Signs(kind, steady, covered, knowledge.link, self._changes(context, past), family, named)
+        return Tried(command, raw, shown, printed.exit_code, signs, place, knowledge, kept)
+
+    def _past(self, context: Context, image: Image, text: str) -> tuple[Past | None, bool | None]:
+        """Also whether that rests on a shell that lives on, or on one that does not; None if it makes no difference."""
+        known = self._known
+        living = read_past(context, known.harness, image.starts_in, keeps=True)
+        if living is None or (living.directory == image.starts_in and not living.shell):
+            return living, None
+        format_ = known.formats.choose(context.calls[0], context.history)
+        stateful = None if format_ is None else format_.stateful
+        keeps = known.keeping.likely if stateful is None else stateful
+        past = living if keeps else read_past(context, known.harness, image.starts_in, keeps=False)
+        if image.starts_in == "/" or text.strip() == "pwd":
+            return past, keeps if text.strip() == "pwd" else None
+        places = (image.starts_in, living.directory)
+        reads = {read_command(text, known.harness, place).effects.reads for place in places}
+        return past, keeps if len(reads) > 1 else None
+
+    def _changes(self, context: Context, past: Past) -> Changes:
+        if past.changes and self._is_refuted(context, past):
+            return Changes.REFUTED
+        if past.shell:
+            return Changes.SHELL
+        return Changes.REPLAYED if past.changes else Changes.NONE
 
     async def _print_both(self, image: Image, place: Place, command: Command) -> tuple[Printed, Printed]:
         """In both variants at once."""
@@ -189,6 +218,10 @@ class ShadowWorldModel:
             right = shown == observations[0].text
             self._counts["right"] += right
             known.trust.record(tried.signs, right)
+            if tried.kept is not None and truth.strip():
+                known.keeping.record(tried.kept, right=right, sure=tried.command.script.strip() == "pwd")
+            if not right:
+                self._refute(context)
             if tried.signs.steady and tried.signs.kind is not OutputKind.SYNTAX:
                 known.images.vouch(context.image or context.task_id, tried.knowledge, truth, right)
             known.rewrites.learn(tried.raw, tried.command.script, tried.command.shell, truth)
@@ -199,16 +232,32 @@ class ShadowWorldModel:
         known = self._known
         image_id = context.image or context.task_id
         image = known.images.know(image_id, text).image
-        past = read_past(context, known.harness, image.starts_in)
-        command = read_command(text, known.harness, image.starts_in)
+        past, _ = self._past(context, image, text)
+        command = read_command(text, known.harness, past.directory if past is not None else "/")
         if past is None or command.arguments is None:
             return
-        facts = read_facts(command.script, truth, image.starts_in)
-        if past.changes:
+        facts = read_facts(command.script, truth, past.directory)
+        if past.directory != image.starts_in:
+            facts = [fact for fact in facts if not isinstance(fact, StartsIn)]
+        if past.changes or past.directory != image.starts_in:
             facts = [fact for fact in facts if _of_the_start(fact, past)]
             known.images.add(image_id, facts)
         else:
             known.images.learn(image_id, command.script, truth, facts)
+
+    def _is_refuted(self, context: Context, past: Past) -> bool:
+        """Whether what one of the changes printed was not what it printed here."""
+        changing = {change.text for change in past.changes}
+        turns = zip(context.history, _keys(context), strict=False)
+        return any(
+            key in self._refuted and any(shell_text(call) in changing for call in exchange.calls)
+            for exchange, key in turns
+        )
+
+    def _refute(self, context: Context) -> None:
+        self._refuted[_key(context)] = None
+        if len(self._refuted) > TRIED:
+            self._refuted.popitem(last=False)
 
     def _trouble(self, error: SandboxError) -> None:
         why = error.refusal if isinstance(error, ForkError) else "sandbox"
@@ -221,7 +270,7 @@ class ShadowWorldModel:
 
     def _doubt(self, tried: Tried, truth: str, right: bool) -> None:
         """Other ways of launching are tried on what is not explained, or as long as there is little evidence."""
-        new = not tried.signs.changed and len(self._doubts) < DOUBTS
+        new = tried.signs.changed is Changes.NONE and len(self._doubts) < DOUBTS
         if new and self._known.harness.worth_trying(right=right):
             self._doubts.append((tried, truth))
 
@@ -233,7 +282,7 @@ class ShadowWorldModel:
             if best.arguments(text) != tried.command.arguments:
                 continue
             others = harness.others(text)
-            commands = [Command(text, launch.arguments(text), tried.command.effects) for launch in others]
+            commands = [replace(tried.command, arguments=launch.arguments(text)) for launch in others]
             ran = [command for command in commands if command.arguments is not None]
             printed = await self._rooms.probe(
                 tried.knowledge.image, tried.place, [_run(each, tried.knowledge.image) for each in ran]
@@ -249,7 +298,7 @@ class ShadowWorldModel:
 def _run(command: Command, image: Image) -> Run:
     arguments = command.arguments or ()
     hidden = sorted(name for name in image.absent_programs if name in command.script and _is_here(name))
-    return Run(arguments, image.starts_in, tuple(hidden))
+    return Run(arguments, command.directory, tuple(hidden))
 
 
 @lru_cache(maxsize=4096)
@@ -276,10 +325,13 @@ def _of_the_start(fact: Fact, past: Past) -> bool:
 
 
 def _key(context: Context) -> bytes:
-    digest = blake2b(digest_size=16)
-    parts = [context.image or context.task_id]
-    parts += [repr(sorted(call.arguments.items())) for each in context.history for call in each.calls]
-    parts += [repr(sorted(call.arguments.items())) for call in context.calls]
-    for part in parts:
-        digest.update(part.encode("utf-8", "surrogatepass") + b"\0")
-    return digest.digest()
+    return [*_keys(context)][-1]
+
+
+def _keys(context: Context) -> Iterator[bytes]:
+    """A name for every turn of the history, and for this one."""
+    digest = blake2b((context.image or context.task_id).encode("utf-8", "surrogatepass") + b"\0", digest_size=16)
+    for calls in (*(exchange.calls for exchange in context.history), context.calls):
+        for call in calls:
+            digest.update(repr(sorted(call.arguments.items())).encode("utf-8", "surrogatepass") + b"\0")
+        yield digest.digest()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from obsspec.values import Context, ToolCall
@@ -9,18 +10,21 @@ from obsspec.world.effects import Effects, ToolKind, kind_of, script_of
 from obsspec.world.shadow.harness import Harness
 from obsspec.world.shadow.kinds import OutputKind, output_kind
 from obsspec.world.shell.effects import shell_effects
-from obsspec.world.shell.paths import within
+from obsspec.world.shell.paths import resolve, within
 
 MAX_CHANGES = 12  # more commands to run again are not worth it
+_CD = re.compile(r"\s*cd\s+([\w./+-]+)\s*(?:;|&&|\n|\Z)")
+_FAILED_CD = re.compile(r"\bcd: .*: (?:No such file or directory|Not a directory)$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One call as the shell gets it. `arguments` None: the harness cannot even split it."""
+    """One call as the shell gets it, in `directory`. `arguments` None: the harness cannot even split it."""
 
     text: str
     arguments: tuple[str, ...] | None
     effects: Effects
+    directory: str
 
     @property
     def script(self) -> str:
@@ -35,10 +39,15 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """`changes`: commands that may have changed files, in order. `touched`: what they may have; None is anything."""
+    """`changes`: commands that may have changed files, in order. `touched`: what they may have; None is anything.
 
+    `directory`: where the shell is now. `shell`: variables and the like may have changed, or nobody knows where it is.
+    """
+
+    directory: str
     changes: tuple[Command, ...] = ()
     touched: frozenset[str] | None = frozenset()
+    shell: bool = False
 
     def spared(self, path: str) -> bool:
         """Whether `path` is as it was at the start."""
@@ -50,7 +59,7 @@ class Past:
 def read_command(text: str, harness: Harness, directory: str) -> Command:
     arguments = harness.best(text).arguments(text)
     script = arguments[2] if arguments is not None and len(arguments) > 2 else ""
-    return Command(text, arguments, shell_effects(script, directory))
+    return Command(text, arguments, shell_effects(script, directory), directory)
 
 
 def shell_text(call: ToolCall) -> str | None:
@@ -58,22 +67,32 @@ def shell_text(call: ToolCall) -> str | None:
     return script_of(call) if kind_of(call) is ToolKind.SHELL else None
 
 
-def read_past(context: Context, harness: Harness, directory: str) -> Past | None:
-    """None where other tools than the shell have acted, or too much has changed."""
-    changes: list[Command] = []
-    touched: frozenset[str] | None = frozenset()
+def read_past(context: Context, harness: Harness, directory: str, *, keeps: bool) -> Past | None:
+    """None where other tools than the shell have acted, or too much has changed. `keeps`: the shell lives on."""
+    past = Past(directory)
     for exchange in context.history:
         for call, observation in zip(exchange.calls, exchange.observations, strict=False):
             text = shell_text(call)
             if text is None:
                 return None
-            command = read_command(text, harness, directory)
-            if unchanging(command, observation.text):
-                continue
-            changes.append(command)
-            writes = command.effects.writes
-            touched = None if writes is None or touched is None else touched | writes
-    return Past(tuple(changes), touched) if len(changes) <= MAX_CHANGES else None
+            command = read_command(text, harness, past.directory)
+            past = _after(past, command, observation.text, keeps=keeps)
+    return past if len(past.changes) <= MAX_CHANGES else None
+
+
+def _after(past: Past, command: Command, output: str, *, keeps: bool) -> Past:
+    changes, touched, directory, shell = past.changes, past.touched, past.directory, past.shell
+    if not unchanging(command, output):
+        changes = (*changes, command)
+        writes = command.effects.writes
+        touched = None if writes is None or touched is None else touched | writes
+    if keeps and command.effects.changes_shell and not _FAILED_CD.search(output):
+        moved = _CD.match(command.script)
+        rest = command.script[moved.end() :] if moved is not None else command.script
+        there = resolve(moved[1], directory) if moved is not None else directory
+        shell = shell or there is None or shell_effects(rest, there).changes_shell
+        directory = there or directory
+    return Past(directory, changes, touched, shell)
 
 
 def unchanging(command: Command, output: str) -> bool:

@@ -7,6 +7,7 @@ the next.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from obsspec.world.shadow.coverage import Coverage
 from obsspec.world.shadow.images import Link
@@ -17,24 +18,33 @@ MEMORY = 120.0  # outcomes that a posterior is worth at most
 ENTRIES = 8192
 
 
+class Changes(StrEnum):
+    """What commands before this one have done, and whether it is known."""
+
+    NONE = "none"
+    REPLAYED = "replayed"  # they may have changed files, and were run again
+    SHELL = "shell"  # variables or the like may have changed: those are not followed
+    REFUTED = "refuted"  # what one of them printed was not what it printed here
+
+
 @dataclass(frozen=True, slots=True)
 class Signs:
     """What can be seen of one run before its outcome is known.
 
-    `steady`: both variants of what is not known print the same. `coverage`: of the files it looks at. `changed`:
-    commands before may have changed files. `family`: programs of the command. `place`: the files it names.
+    `steady`: both variants of what is not known print the same. `coverage`: of the files it looks at. `family`:
+    programs of the command. `place`: the files it names.
     """
 
     kind: OutputKind
     steady: bool
     coverage: Coverage
     link: Link
-    changed: bool
+    changed: Changes
     family: str
     place: str
 
     def cells(self) -> tuple[tuple[object, ...], ...]:
-        base = (self.kind, self.steady, self.coverage)
+        base = (self.kind, self.steady, self.coverage, self._doubtful)
         return (
             ("kind", self.kind, self.steady),
             ("coverage", *base),
@@ -48,7 +58,13 @@ class Signs:
         """Before any outcome."""
         if self.kind is OutputKind.SYNTAX:
             return 0.7
+        if self.kind is OutputKind.MISSING or self._doubtful:
+            return 0.3  # what is not here may well be there
         return 0.6 if self.steady and self.coverage in (Coverage.COMPLETE, Coverage.NOTHING) else 0.3
+
+    @property
+    def _doubtful(self) -> bool:
+        return self.changed in (Changes.SHELL, Changes.REFUTED)
 
 
 class Trust:

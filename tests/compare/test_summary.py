@@ -13,7 +13,6 @@ from rich.console import Console
 from obsspec.compare.distribution import p_values, same_distribution
 from obsspec.compare.judgement import judge
 from obsspec.compare.picture import draw
-from obsspec.compare.settings import CompareSettings
 from obsspec.compare.statistics import mean_estimate, reduction_estimate
 from obsspec.compare.summary import Pair, summarize
 from obsspec.compare.table import tables
@@ -62,11 +61,6 @@ def test_guarded_calls_are_counted_shown_and_drawn(pairs: list[Pair], tmp_path: 
     assert "sent ahead" not in console.export_text()
     draw(guarded, summary, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
-
-
-def test_a_folder_without_guarded_calls_is_like_one_from_before_there_were_any() -> None:
-    assert "guarded" not in CompareSettings().as_config()
-    assert CompareSettings(guarded=True).as_config()["guarded"] is True
 
 
 def test_shares_and_counts_add_up(pairs: list[Pair]) -> None:

@@ -1,6 +1,6 @@
 """What all tests share: properties are checked on the same cases every time, unless somebody goes looking for others.
 
-    HYPOTHESIS_PROFILE=explore pytest tests/core
+HYPOTHESIS_PROFILE=explore pytest tests/core
 """
 
 from __future__ import annotations

@@ -365,3 +365,21 @@ def content(path: Path) -> list[tuple[object, ...]]:
         return cells + link.execute("SELECT digest, body FROM texts ORDER BY 1").fetchall()
     finally:
         link.close()
+
+
+def test_answers_from_before_a_change_of_what_is_read_are_trusted_less() -> None:
+    memory = Memory(Store())
+    for i in range(8):
+        before = Rollout(memory, f"t{i}")
+        before.play("python3 main.py", "1\n")
+        before.play("cat main.py", f"print({i})\n")
+        before.play("python3 other.py", "2\n")
+        before.play("cat main.py", f"print({i})\n")
+        before.play("sed -i s/print/echo/ main.py", "")
+        before.play("cat main.py", f"echo({i})\n")
+    now = Rollout(memory, "t0")
+    now.play("python3 new.py", "3\n")
+    assert said(now.predict("cat main.py")) == "print(0)\n"
+    now.play("cat main.py", "print(0)\n")
+    now.play("sed -i s/print/echo/ main.py", "")
+    assert said(now.predict("cat main.py")) == "echo(0)\n"

@@ -133,3 +133,23 @@ def test_following_a_rollout_call_by_call_is_following_it_at_once() -> None:
     stepwise = situations.walk(Context((), (), (), history))
     at_once = Situations().walk(Context((), (), (), history))
     assert (stepwise.state.whole, stepwise.cwd, stepwise.seen) == (at_once.state.whole, at_once.cwd, at_once.seen)
+
+
+def test_programs_that_may_change_anything_likely_change_nothing() -> None:
+    def likely(before: list[ToolCall], call: ToolCall) -> bytes:
+        return situation(before, call).likely
+
+    look, run, edit = shell("cat a.py"), shell("python3 a.py"), shell("sed -i s/a/b/ a.py")
+    assert not same([], [run], look)
+    assert likely([], look) == likely([run], look) == likely([shell("git status"), run], look)
+    assert likely([edit], look) == likely([run, edit, run], look) != likely([run], look)
+    assert likely([shell("touch b.py")], look) == likely([], look)
+    book = ToolCall("book_flight", {"id": 1})  # of other tools nobody knows what they change
+    assert likely([book], ToolCall("get_user", {})) != likely([], ToolCall("get_user", {}))
+
+
+def test_programs_do_not_move_the_shell() -> None:
+    look = shell("cat a.txt")
+    assert situation([shell("make")], look).touch.reads == situation([], look).touch.reads == frozenset({"?/a.txt"})
+    assert situation([shell("cd /x && make")], look).touch.reads == frozenset({"/x/a.txt"})
+    assert situation([shell(". ./env")], look).touch.reads is None

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from obsspec.world.memory.abstraction import echoes
+from obsspec.world.memory.calls import EXACT
 from obsspec.world.memory.database import Cell
 from obsspec.world.memory.digests import SIZE, key
 from obsspec.world.memory.environments import FAMILY, Bonds, Environments, Relation, weight
@@ -51,7 +52,7 @@ class Recall:
         own = self._own_key(scope, situation)
         sight = _sight(situation)
         first = not any(each.startswith(sight) for each in self._store.page(own).cells)
-        self._store.add(own, sight + name + situation.reading.exact)
+        self._store.add(own, sight + name + situation.reading.exact + situation.likely)
         world = self._world_key(situation)
         if first and not situation.touch.volatile:
             self._compare(scope, situation, text, name, self._store.page(world))
@@ -64,9 +65,11 @@ class Recall:
             again = bool(walk.recent) and walk.recent[-1].text == text
             yield Guess("memory/rollout", text, (again,), 0.9, certain=True)
             return
-        text = walk.said.get(situation.reading.call)
-        if text is not None:
-            yield Guess("memory/stale", text, ("rollout",), 0.4)
+        said = walk.said.get(situation.reading.call)
+        if said is not None:
+            likely, text = said
+            alike = likely == situation.likely
+            yield Guess("memory/stale", text, ("rollout", alike), 0.5 if alike else 0.3)
 
     def _own(self, scope: str, situation: Situation) -> Iterator[Guess]:
         cells = self._store.page(self._own_key(scope, situation)).cells
@@ -74,9 +77,9 @@ class Recall:
             return
         sight = _sight(situation)
         here = {name: cell for name, cell in cells.items() if name.startswith(sight)}
-        exact = {name: cell for name, cell in here.items() if name.endswith(situation.reading.exact)}
+        exact = {name: cell for name, cell in here.items() if _exact(name) == situation.reading.exact}
         if not here:
-            yield from self._stale(cells)
+            yield from self._stale(cells, situation.likely)
             return
         by_text = _by_text(exact or here)
         newer = self._newer(scope, situation, max(by_text, key=lambda name: by_text[name][1]))
@@ -110,10 +113,13 @@ class Recall:
         newest = max(near, key=lambda field: cells[field][1], default=None)
         return newest[2 * SIZE :] if newest is not None and newest[2 * SIZE :] != latest else None
 
-    def _stale(self, cells: dict[bytes, Cell]) -> Iterator[Guess]:
-        by_text = _by_text(cells)
+    def _stale(self, cells: dict[bytes, Cell], likely: bytes) -> Iterator[Guess]:
+        """What it answered in another state: first where nothing that it reads was written otherwise."""
+        alike = {name: cell for name, cell in cells.items() if name[2 * SIZE + EXACT :] == likely}
+        by_text = _by_text(alike or cells)
         latest = max(by_text, key=lambda name: by_text[name][1])
-        yield from self._guess("memory/stale", latest, ("task", few(len(by_text)), few(by_text[latest][0])), 0.5)
+        features = ("task", bool(alike), few(len(by_text)), few(by_text[latest][0]))
+        yield from self._guess("memory/stale", latest, features, 0.6 if alike else 0.4)
 
     def _others(self, scope: str, situation: Situation) -> Iterator[Guess]:
         page = self._store.page(self._world_key(situation))
@@ -124,7 +130,7 @@ class Recall:
         bonds = self._environments.bonds(home)
         support = self._support(page, _sight(situation), own, home, bonds)
         if not support:
-            yield from self._elsewhere(page, home)
+            yield from self._elsewhere(page, own, home)
             return
         ranked = sorted(support, key=lambda name: _rank(support[name]), reverse=True)
         for place, name in enumerate(ranked[:3]):
@@ -140,10 +146,14 @@ class Recall:
         if text is not None:
             yield Guess(source, text, (*features, min(len(text) // 12, 2)), prior)
 
-    def _elsewhere(self, page: Page, home: bytes) -> Iterator[Guess]:
-        """In other states only: of the same environment first."""
-        near = {field: cell for field, cell in page.cells.items() if self._environments.home(field[:SIZE]) == home}
-        by_text = _by_text(near or page.cells, SIZE)
+    def _elsewhere(self, page: Page, own: bytes, home: bytes) -> Iterator[Guess]:
+        """In other states of other tasks: of the same environment first."""
+        homes = {field: self._environments.home(field[:SIZE]) for field in page.cells}
+        cells = {field: cell for field, cell in page.cells.items() if field[:SIZE] != own or homes[field] != own}
+        near = {field: cell for field, cell in cells.items() if homes[field] == home}
+        if not cells:
+            return
+        by_text = _by_text(near or cells, SIZE)
         latest = max(by_text, key=lambda name: by_text[name][1])
         features = ("linked" if near else "world", min(len(by_text), 3), few(by_text[latest][0]))
         yield from self._guess("memory/stale", latest, features, 0.3)
@@ -194,6 +204,10 @@ class Recall:
 
 def _sight(situation: Situation) -> bytes:
     return situation.sight.ljust(SIZE, b"\0")
+
+
+def _exact(cell: bytes) -> bytes:
+    return cell[2 * SIZE : 2 * SIZE + EXACT]
 
 
 def _by_text(cells: dict[bytes, Cell], skip: int = 0) -> dict[bytes, Cell]:

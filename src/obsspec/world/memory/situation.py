@@ -15,6 +15,7 @@ from obsspec.world.memory.state import State
 from obsspec.world.memory.touched import Touched, directory_after, touched
 
 COUNTER = "\x02"
+LIKELY = 4  # bytes
 _COUNTED = re.compile(r"\b(In|Out) ?\[(\d+)\]")  # IPython numbers its inputs and outputs
 
 
@@ -28,23 +29,25 @@ class Past:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Walk:
-    """A rollout up to some point. `seen`: what calls answered, by call and the state they saw; `said`: by call."""
+    """A rollout up to some point. `seen`: what calls answered, by call and the state they saw; `said`: by call, with
+    what it likely saw."""
 
     state: State = field(default_factory=State)
     cwd: str | None = START
     seen: Mapping[bytes, str] = field(default_factory=dict[bytes, str])
-    said: Mapping[bytes, str] = field(default_factory=dict[bytes, str])
+    said: Mapping[bytes, tuple[bytes, str]] = field(default_factory=dict[bytes, tuple[bytes, str]])
     recent: tuple[Past, ...] = ()
     ahead: int = 0  # IPython's number minus ours: it counts what was run before the rollout, too
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Situation:
-    """`sight` is the digest of the state that the call sees."""
+    """`sight` is the digest of the state that the call sees, `likely` that of what has likely changed of it."""
 
     reading: Reading
     touch: Touched
     sight: bytes
+    likely: bytes
     number: int  # of calls of this tool so far, this one included
     walk: Walk
 
@@ -96,12 +99,14 @@ class Situations:
         reading = read(call)
         touch = touched(call, reading, walk.cwd)
         sight = walk.state.seen_by(touch)
+        likely = walk.state.likely_seen_by(touch)
         if reading.kind is ToolKind.SHELL and walk.cwd != START:
             sight = digest(sight, walk.cwd or "unknown")
         return Situation(
             reading,
             touch,
             sight,
+            digest(likely)[:LIKELY],
             walk.state.calls.get(reading.name, 0) + 1,
             walk,
         )
@@ -110,10 +115,10 @@ class Situations:
         walk, reading = situation.walk, situation.reading
         text = situation.hide(observation.text)
         return Walk(
-            walk.state.after(reading.name, reading.text, situation.touch),
+            walk.state.after(reading.name, reading.text, situation.touch, loose=reading.kind is ToolKind.SHELL),
             directory_after(reading, walk.cwd, situation.touch, "No such file" in text or "Not a directory" in text),
             {**walk.seen, reading.call + situation.sight: text},
-            {**walk.said, reading.call: text},
+            {**walk.said, reading.call: (situation.likely, text)},
             (*walk.recent[1 - RECENT :], Past(reading, text)),
             situation.ahead_after(observation.text),
         )

@@ -26,6 +26,7 @@ class Touched:
 SHELL = "shell:"  # variables, functions, options of the session
 _FILES = re.compile(r"\bopen\(|\b(?:os|subprocess|pathlib|shutil|sqlite3)\b")
 _CD = re.compile(r"\A\s*cd\s+([\w./~+-]+)\s*(?:;|&&|\n|\Z)")
+_MOVES = re.compile(r"\b(?:cd|pushd|popd|source|eval)\b|(?:^|[;&|{(]\s*)\.\s", re.MULTILINE)
 _NOTHING = Touched(frozenset(), frozenset())
 _ANYTHING = Touched(None, None)
 
@@ -59,7 +60,7 @@ def directory_after(reading: Reading, cwd: str | None, touch: Touched, failed: b
     """Where the shell is after a call; None if nobody knows."""
     if reading.kind is not ToolKind.SHELL or (touch.writes is not None and SHELL not in touch.writes):
         return cwd
-    if "cd" not in reading.normal and "pushd" not in reading.normal and touch.writes is not None:
+    if not _MOVES.search(reading.normal):
         return cwd
     found = _CD.match(reading.normal)
     if found is None or "cd" in reading.normal[found.end() :] or "~" in found[1] or found[1] == "-":

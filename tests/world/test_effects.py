@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from obsspec.values import ToolCall
-from obsspec.world.effects import START, UNKNOWN, Effects, ToolKind, effects, kind_of, overlap
+from obsspec.world.effects import START, UNKNOWN, Effects, ToolKind, effects, kind_of, overlap, script_of
+from obsspec.world.memory.calls import read
 
 
 def of(script: str, cwd: str | None = "/w") -> Effects:
@@ -103,6 +104,14 @@ def test_kinds_of_tools() -> None:
     assert kind_of(ToolCall("python", {"code": "1"})) is ToolKind.PYTHON
     assert kind_of(ToolCall("sql", {"query": "select 1"})) is ToolKind.SQL
     assert kind_of(ToolCall("get_user", {"id": "1"})) is ToolKind.OTHER
+    assert kind_of(ToolCall("run_code", {"source": "1"})) is ToolKind.PYTHON
+
+
+def test_commands_given_word_by_word() -> None:
+    assert script_of(ToolCall("shell", {"command": ["bash", "-lc", "ls -l | wc"]})) == "ls -l | wc"
+    assert script_of(ToolCall("shell", {"command": ["cat", "a b"]})) == "cat 'a b'"
+    assert read(ToolCall("shell", {"command": ["cat", "a"]})).text == "cat a"
+    assert kind_of(ToolCall("shell", {"command": 3})) is ToolKind.OTHER
 
 
 def test_other_tools_by_name_and_statement() -> None:

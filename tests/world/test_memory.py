@@ -143,6 +143,18 @@ def test_b10_volatile_output_is_not_guessed() -> None:
             assert rollout.play(command, f"{next(clock)}\n") is None
 
 
+def test_chance_in_python_is_not_guessed() -> None:
+    memory = Memory(Store())
+    codes = ("import random\nprint(random.randint(1, 9))", "import time\nprint(time.time())")
+    for code in codes:
+        call = ToolCall("python", {"code": code})
+        Rollout(memory, "t").play(call, "5")
+        assert Rollout(memory, "t").predict(call) == []
+    seeded = ToolCall("python", {"code": "import random\nrandom.seed(1)\nprint(random.randint(1, 9))"})
+    Rollout(memory, "t").play(seeded, "3")
+    assert said(Rollout(memory, "t").predict(seeded)) == "3"
+
+
 def test_what_keeps_failing_is_no_longer_guessed() -> None:
     memory = Memory(Store())
     numbers = random.Random(0)

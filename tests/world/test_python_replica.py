@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -249,3 +250,29 @@ async def test_numbers_of_cells_are_read_from_the_history(replicas: PythonReplic
         for number in range(4):
             await play.turn("7", f"Out[{number + 3}]: 7")
         assert await play.predict("8") == "Out[7]: 8"
+
+
+async def test_what_a_tool_shows_as_an_object_is_read_and_written(replicas: PythonReplicas) -> None:
+    def shown(out: str, error: str = "") -> str:
+        return json.dumps({"stdout": out, "stderr": error, "exit_code": int(bool(error))})
+
+    async with replicas.open() as replica:
+        play = Play(replica, tool="code_interpreter")
+        for number in range(6):
+            await play.turn(f"print({number} * '<é>')", shown(number * "<é>" + "\n"))
+        assert await play.predict("print('a\\nb')") == shown("a\nb\n")
+        error = 'Traceback (most recent call last):\n  File "<string>", line 2, in <module>\nKeyError: 1\n'
+        for _ in range(3):
+            await play.turn("print('x')\n{}[1]", shown("x\n", error))
+        assert await play.predict("print('y')\n{}[1]") == shown("y\n", error)
+
+
+async def test_chance_is_not_believed_before_it_was_right(replicas: PythonReplicas) -> None:
+    async with replicas.open() as replica:
+        play = Play(replica)
+        for number in range(8):
+            await play.turn(f"print({number})", str(number))
+        (said, *_) = await play.predictions("print(9)")
+        assert said.confidence > 0.8
+        guessed = await play.predictions("import random\nprint(random.randint(1, 9))")
+        assert all(one.confidence < 0.65 for one in guessed)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
+import shlex
+from collections.abc import Sequence
 from enum import StrEnum
+from typing import cast
 
 from obsspec.values import ToolCall
 from obsspec.world.shell.effects import UNKNOWN, Effects, shell_effects
@@ -24,9 +28,9 @@ _SHELL_NAME = re.compile(r"(?:^|[_\W])(?:bash|sh|shell|terminal|console|cmd|comm
 _PYTHON_NAME = re.compile(r"python|jupyter|code_interpreter|(?:^|_)(?:code|repl)(?:$|_)")
 _SQL_NAME = re.compile(r"sql|(?:^|_)(?:query|execute)_(?:db|database)|database_query")
 _FIELDS = {
-    ToolKind.SHELL: ("command", "cmd", "script", "input"),
-    ToolKind.PYTHON: ("code", "script", "input", "command"),
-    ToolKind.SQL: ("query", "sql", "statement", "input", "command"),
+    ToolKind.SHELL: ("command", "cmd", "script", "bash_command", "input"),
+    ToolKind.PYTHON: ("code", "source", "source_code", "script", "cell", "input", "command"),
+    ToolKind.SQL: ("query", "sql", "statement", "sql_query", "input", "command"),
 }
 _READING = re.compile(
     r"(?:^|[_\W])(?:get|list|search|find|read|lookup|look|fetch|show|view|check|describe|count|calculate|compute|think|"
@@ -86,7 +90,16 @@ def _text(call: ToolCall, kind: ToolKind) -> str | None:
         value = call.arguments.get(name)
         if isinstance(value, str):
             return value
+        if kind is ToolKind.SHELL and isinstance(value, (list, tuple)):
+            return _joined([str(word) for word in cast("Sequence[object]", value)])
     return None
+
+
+def _joined(words: Sequence[str]) -> str:
+    """A command that is given word by word."""
+    if len(words) == 3 and words[1] in ("-c", "-lc") and posixpath.basename(words[0]) in ("bash", "sh", "zsh"):
+        return words[2]
+    return shlex.join(words)
 
 
 def _sql(text: str) -> Effects:

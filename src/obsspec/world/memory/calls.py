@@ -64,8 +64,12 @@ def read(call: ToolCall) -> Reading:
     kind, argument = _kind(call)
     text = call.arguments.get(argument)
     if not isinstance(text, str):
-        return read_text(ToolKind.OTHER, call.name, _json(call.arguments))
-    return read_text(kind, call.name, text)
+        text = script_of(call) if kind is not ToolKind.OTHER else None
+    return (
+        read_text(ToolKind.OTHER, call.name, _json(call.arguments))
+        if text is None
+        else read_text(kind, call.name, text)
+    )
 
 
 _kinds: dict[tuple[str, tuple[str, ...]], tuple[ToolKind, str]] = {}

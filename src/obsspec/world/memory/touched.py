@@ -25,10 +25,13 @@ class Touched:
 
 SHELL = "shell:"  # variables, functions, options of the session
 _FILES = re.compile(r"\bopen\(|\b(?:os|subprocess|pathlib|shutil|sqlite3)\b")
+_CHANCE = re.compile(
+    r"\b(?:time\.time|perf_counter|monotonic|process_time|uuid[14]|urandom|getpid)\b|\b(?:now|today)\(|"
+    r"\brandom\.(?!Random\(|RandomState\()\w|\b(?:randint|shuffle|choices?|default_rng\(\)|secrets)\b"
+)
 _CD = re.compile(r"\A\s*cd\s+([\w./~+-]+)\s*(?:;|&&|\n|\Z)")
 _MOVES = re.compile(r"\b(?:cd|pushd|popd|source|eval)\b|(?:^|[;&|{(]\s*)\.\s", re.MULTILINE)
 _NOTHING = Touched(frozenset(), frozenset())
-_ANYTHING = Touched(None, None)
 
 
 def touched(call: ToolCall, reading: Reading, cwd: str | None) -> Touched:
@@ -71,9 +74,10 @@ def directory_after(reading: Reading, cwd: str | None, touch: Touched, failed: b
 @lru_cache(maxsize=8192)
 def _python(code: str) -> Touched:
     names = names_of(code)
+    volatile = _CHANCE.search(code) is not None and "seed(" not in code
     if names is None or _FILES.search(code):
-        return _ANYTHING
-    return Touched(_variables(names.reads), _variables(names.writes), late=_variables(names.late))
+        return Touched(None, None, volatile)
+    return Touched(_variables(names.reads), _variables(names.writes), volatile, _variables(names.late))
 
 
 def _variables(names: frozenset[str]) -> frozenset[str]:

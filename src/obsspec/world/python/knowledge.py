@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from obsspec.values import ToolCall
 from obsspec.world.python.beliefs import Duels, Reliability, Votes
 from obsspec.world.python.calls import shown_number, volatile_names
+from obsspec.world.python.framed import Framed
 from obsspec.world.python.histories import Cell
 from obsspec.world.python.outcomes import Engine, Kind, Outcome
 from obsspec.world.python.styles import Style, write_down
 from obsspec.world.python.surface import Surface
+
+UNPROVEN = 0.6  # the most that output that depends on chance or clocks is believed before it was right
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +88,13 @@ class ToolKnowledge:
             far_fetched = guess.style is Style.ASSIGNED and guess.kind is Kind.SILENT
             if guess.text is None or (far_fetched and not self.reliability.known(guess.classes[:2])):
                 continue
-            best[guess.text] = max(self.reliability.mean(guess.classes), best.get(guess.text, 0.0))
+            best[guess.text] = max(self._mean(guess), best.get(guess.text, 0.0))
         return sorted(((mean, text) for text, mean in best.items()), key=lambda item: -item[0])
+
+    def _mean(self, guess: Guess) -> float:
+        mean = self.reliability.mean(guess.classes)
+        volatile = guess.kind is not Kind.ERROR and bool(guess.classes[-1])
+        return min(mean, UNPROVEN) if volatile and not self.reliability.known(guess.classes) else mean
 
     def learn(self, guesses: Sequence[Guess], shown: str) -> bool:
         """What the tool showed where these were the guesses. True if the best of them was right."""
@@ -114,6 +123,12 @@ class Knowledge:
     """What replicas have learnt, by tool. Shared by rollouts."""
 
     tools: dict[str, ToolKnowledge] = field(default_factory=lambda: {})
+    framed: Framed = field(default_factory=Framed)
 
     def of(self, tool: str) -> ToolKnowledge:
         return self.tools.setdefault(tool, ToolKnowledge())
+
+    def learn_frame(self, call: ToolCall, shown: str) -> None:
+        """Guesses that were wrong for want of the frame tell nothing."""
+        if self.framed.learn(call, shown):
+            self.tools.pop(call.name, None)

@@ -60,7 +60,8 @@ class PythonReplica:
             if turn is None or self._hopeless(turn.call):
                 return
             ranked = self._knowledge.of(turn.call.name).rank(await self._guess(turn))[:breadth]
-            candidates = [(p * q, (*texts, text)) for p, texts in candidates for q, text in ranked]
+            shown = [(p, self._knowledge.framed.around(turn.call, context.history, text)) for p, text in ranked]
+            candidates = [(p * q, (*texts, text)) for p, texts in candidates for q, text in shown]
         for confidence, texts in sorted(candidates, key=lambda item: -item[0])[:breadth]:
             if texts and confidence >= self._least:
                 emit(Prediction(tuple(Observation(text) for text in texts), SOURCE, confidence))
@@ -107,9 +108,11 @@ class PythonReplica:
             if number is not None:
                 tool.offsets.add(number - len(turn.codes))
             guesses = self._guesses.get(turn.key)
+            shown = self._knowledge.framed.inside(turn.call, context.history, observation.text)
             # without a single guess the run was cut off: its state is not the tool's
-            if guesses is not None and not (guesses and tool.learn(guesses, observation.text)):
+            if guesses is not None and not (guesses and tool.learn(guesses, shown)):
                 self._wrong.add(turn.key)
+            self._knowledge.learn_frame(turn.call, observation.text)
 
     async def close(self) -> None:
         """End every process of the rollout."""

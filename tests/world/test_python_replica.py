@@ -276,3 +276,10 @@ async def test_chance_is_not_believed_before_it_was_right(replicas: PythonReplic
         assert said.confidence > 0.8
         guessed = await play.predictions("import random\nprint(random.randint(1, 9))")
         assert all(one.confidence < 0.65 for one in guessed)
+
+
+async def test_what_takes_too_long_is_not_run_in_every_mode(replicas: PythonReplicas) -> None:
+    async with replicas.open() as replica:
+        began = time.monotonic()
+        assert await Play(replica).predict("while True:\n    pass") is None
+        assert time.monotonic() - began < 2.8  # the limit is 1 s, twice that by the clock

@@ -81,12 +81,17 @@ class PythonReplica:
         cells = tool.number(turn.codes, turn.shown)
         drifted = any((turn.call.name, turn.codes[:end]) in self._wrong for end in range(len(turn.codes)))
         guesses: list[Guess] = []
+        late: set[int] = set()  # how many cells took too long
         for mode in tool.modes.alive(self._modes()):
             used = cells if mode.stateful else cells[-1:]
+            if len(used) in late:
+                continue
             try:
                 outcome = await self._histories[mode.interpreter].run(mode.engine, used)
             except SandboxError as error:
                 raise EngineError(f"the Python replica: {error}") from error
+            if outcome.late:
+                late.add(len(used))
             paths = self._servers[mode.interpreter].paths
             guesses += tool.describe(mode, outcome, cells[-1], paths, drifted=drifted)
         return guesses

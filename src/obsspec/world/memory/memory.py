@@ -145,7 +145,7 @@ class Memory:
         prior = guess.prior
         if situation.touch.volatile:
             prior = 0.05
-        elif situation.repeats_change and not guess.certain:
+        elif situation.changes and not guess.certain:
             prior = 0.3
         return self._trust.confidence(*_kind(situation, guess), prior)
 
@@ -172,12 +172,12 @@ class Memory:
 def _kind(situation: Situation, guess: Guess) -> tuple[str, tuple[object, ...], str, str]:
     """What `Trust` tells apart. What depends on time or chance has to earn trust for each class of calls.
 
-    So has what is known of other states about a call that changes something and was made before in this rollout.
+    So has what is known of other states about a call that changes something.
     """
     reading = situation.reading
     if situation.touch.volatile:
         return f"{guess.source} volatile {reading.group}", (), reading.name, reading.group
-    if not guess.certain and situation.repeats_change:
+    if not guess.certain and situation.changes:
         return f"{guess.source} again {reading.name}", (), reading.name, reading.group
     return guess.source, guess.features, reading.name, reading.group
 

@@ -56,9 +56,12 @@ class Situation:
         return self.number + self.walk.ahead
 
     @property
-    def repeats_change(self) -> bool:
-        """It may change something, and was made before: what it did then may be why it answers otherwise now."""
-        return self.touch.writes != frozenset() and self.reading.call in self.walk.said
+    def changes(self) -> bool:
+        """It may change something, and that matters here: it was made before in this rollout, or its tool is neither a
+        shell nor an interpreter, so that what it may change is likely what it answers about."""
+        if self.touch.writes == frozenset():
+            return False
+        return self.reading.kind is ToolKind.OTHER or self.reading.call in self.walk.said
 
     def hide(self, text: str) -> str:
         """The observation without what only counts calls."""

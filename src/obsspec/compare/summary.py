@@ -16,14 +16,20 @@ from obsspec.values import Completion, PredictionCutError, StopReason
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One task and seed through both arms."""
+    """One task and seed through both arms, and through the third one if the run has it: without calls sent ahead."""
 
     sequential: RolloutResult
     speculative: RolloutResult
+    observation: RolloutResult | None = None
 
     @property
     def differences(self) -> list[str]:
         return differences(self.sequential, self.speculative)
+
+
+def observation_pairs(pairs: Sequence[Pair]) -> list[Pair]:
+    """The sequential arm and observation speculation alone, where both were run."""
+    return [Pair(pair.sequential, pair.observation) for pair in pairs if pair.observation is not None]
 
 
 def decode_rate(results: Sequence[RolloutResult]) -> float:
@@ -58,7 +64,15 @@ def hidden_tool_time(pairs: Sequence[Pair]) -> float:
 
 
 def summarize(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """The content of `summary.json`: seconds, shares in 0..1, counts; `per_command` holds the outcomes by program."""
+    """The content of `summary.json`: seconds, shares in 0..1, counts; `per_command` holds the outcomes by program.
+
+    `observation_only` holds the same figures of the arm without calls sent ahead, if it was run.
+    """
+    alone = observation_pairs(pairs)
+    return {**_figures(pairs), **({"observation_only": _figures(alone)} if alone else {})}
+
+
+def _figures(pairs: Sequence[Pair]) -> dict[str, Any]:
     a = [pair.sequential for pair in pairs]
     b = [pair.speculative for pair in pairs]
     latency_a, latency_b = task_latencies(pairs)

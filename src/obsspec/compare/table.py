@@ -68,7 +68,9 @@ def _ahead(s: dict[str, Any]) -> str:
 
 _ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
     "reduction (95 % CI)": _reduction,
-    "hidden tool time": lambda s: percent(s["hidden_tool_time"]),
+    "hidden tool time; the most there is": lambda s: (
+        f"{percent(s['hidden_tool_time'])}; {percent(s['hidden_at_most'])}"
+    ),
     "match / rollback / cancel": _attempts,
     "gated / failed (too long)": _untried,
     "match, non-empty outputs": lambda s: percent(s["match_nonempty"]),

@@ -53,11 +53,15 @@ class Environment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One rollout to make. Rollouts of one `group` share the task; the seed differs within a group."""
+    """One rollout to make. Rollouts of one `group` share the task; the seed differs within a group.
+
+    `step`: the training step that asks for it.
+    """
 
     environment: Environment
     rules: RolloutRules
     group: str = ""
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import anyio
 from anyio import TaskHandle
@@ -88,6 +88,7 @@ class _Work:
     error: Exception | None = None
     predicted_s: float | None = None  # when the first candidate arrived that counts
     prediction_error: str = ""
+    versions: dict[str, str] = field(default_factory=dict[str, str])  # of the weights behind each source
 
 
 @dataclass(slots=True)
@@ -320,6 +321,7 @@ class Session:
                 detail=work.prediction_error,
                 kind=command.kind,
                 said=command.said,
+                version=work.versions.get(command.source, ""),
             )
         )
 
@@ -384,6 +386,7 @@ class Session:
     async def _predict_inside(self, node: int, work: _Work, context: Context) -> None:
         def emit(prediction: Prediction) -> None:
             now = anyio.current_time()
+            work.versions[prediction.source] = prediction.version
             self._run(self._controller.predicted(node, prediction, self._version(), now - self._called_s))
             if work.predicted_s is None and self._controller.candidates(node):
                 work.predicted_s = now

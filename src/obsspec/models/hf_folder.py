@@ -32,8 +32,8 @@ def write_hf_folder(folder: Path, adapter: Path | None = None, *, base: Path | N
     _write_json(folder / "tokenizer_config.json", {"tokenizer_class": "PreTrainedTokenizerFast"})
     load_vocabulary(base).save(folder / "tokenizer.json")
     tensors = {name: np.ascontiguousarray(values) for name, values in weights.items()}
-    save: Any = safetensors.numpy.save_file  # its stubs are partly untyped
-    save(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    writer: Any = safetensors.numpy  # its stubs are partly untyped
+    writer.save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return folder
 
 

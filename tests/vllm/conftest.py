@@ -11,8 +11,7 @@ import pytest
 from obsspec.models.hf_folder import write_hf_folder
 from obsspec.models.shipped_adapter import shipped_adapter
 from obsspec.policy.openai import TokenEndpointPolicy
-
-from .server import NAME, Server, serve
+from obsspec.testing.vllm_server import NAME, Server, serve
 
 PYTHON = "OBSSPEC_VLLM_PYTHON"  # the interpreter of an environment with vLLM
 OPTIONS = "OBSSPEC_VLLM_OPTIONS"  # more options of the server, such as those of a GPU

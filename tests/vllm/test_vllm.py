@@ -22,10 +22,9 @@ from obsspec.rollout.rules import Limits, RolloutRules
 from obsspec.rollout.store import RunFolder
 from obsspec.speculation.session import SpeculationSettings, open_session
 from obsspec.testing.conformance import check_policy
+from obsspec.testing.vllm_server import NAME, SLOTS, Server
 from obsspec.testing.world_model import ScriptedWorldModel
 from obsspec.values import Completion, Observation, Outcome, Priority, Sampling, Tokens
-
-from .server import NAME, SLOTS, Server
 
 BLOCKS = 256  # tokens: vLLM caches prefixes in whole blocks, on a CPU of 128
 SAME_LOGPROB = 1e-3  # natural log: numerics depend on the batch, in float32 by some 1e-5

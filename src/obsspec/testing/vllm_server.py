@@ -1,4 +1,4 @@
-"""A vLLM server of the shipped model on loopback, for as long as a context."""
+"""A vLLM server on loopback, for as long as a context."""
 
 from __future__ import annotations
 

@@ -47,15 +47,14 @@ class Init:
                 send(answer)
 
     def _answer(self, fields: Fields) -> list[bytes]:
-        match fields.text():
-            case "open":
-                return self._open(fields)
-            case "run":
-                return self._run(fields.raw(), fields.real())
-            case "tree":
-                return self._tree(fields.number())
-            case _:
-                return []  # a cancel that came too late
+        asked = fields.text()
+        if asked == "open":
+            return self._open(fields)
+        if asked == "run":
+            return self._run(fields.raw(), fields.real())
+        if asked == "tree":
+            return self._tree(fields.number())
+        return []  # a cancel that came too late
 
     def _open(self, fields: Fields) -> list[bytes]:
         began = now_ns()

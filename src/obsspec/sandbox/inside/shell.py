@@ -7,10 +7,14 @@ import resource
 import signal
 
 BASH = "/bin/bash"
+IGNORED = (  # by this process or by Python, and not by commands
+    *(signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD),
+    *(signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+)
 
 
 class Rules:
-    """What every command runs under. `user` is None where the sandbox has only one user."""
+    """What every command runs under. A limit of 0 is left as it is. `user` is None where the sandbox has one user."""
 
     def __init__(
         self,
@@ -58,7 +62,7 @@ def _become(command: bytes, environment: dict[str, str], rules: Rules, out: int,
         os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
         os.dup2(out, 1)
         os.dup2(err, 2)
-        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
+        for number in IGNORED:
             signal.signal(number, signal.SIG_DFL)
         _limit(rules)
         os.chdir(rules.home)
@@ -77,9 +81,10 @@ def _limit(rules: Rules) -> None:
         (resource.RLIMIT_CPU, rules.cpu_s),
         (resource.RLIMIT_NOFILE, rules.open_files),
         (resource.RLIMIT_NPROC, rules.processes),
-        (resource.RLIMIT_CORE, 0),
     ):
-        resource.setrlimit(kind, (value, value))
+        if value:
+            resource.setrlimit(kind, (value, value))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if rules.user is not None:
         os.setgroups([])
         os.setresgid(rules.user, rules.user, rules.user)

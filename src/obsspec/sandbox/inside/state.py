@@ -12,7 +12,9 @@ from __future__ import annotations
 import os
 
 CONTROL = "OBSSPEC_CONTROL"  # environment variable of the forker: the number of its control socket
-RUN = "/run/obsspec"
+PLACE = "OBSSPEC_PLACE"  # environment variable of an init that finds another directory there than the usual one
+USUAL = "/run/obsspec"
+RUN = os.environ.get(PLACE, USUAL)
 START = RUN + "/start"
 STATE = RUN + "/state"
 SAVE = RUN + "/save"
@@ -66,12 +68,15 @@ done
 def initial(environment: dict[str, str], directory: str = "") -> str:
     """The state before the first command. `directory`: where it runs, if not in HOME."""
     lines = ["\\builtin unset BASH_ENV", "shopt -s expand_aliases", "umask 022"]
-    lines += [f"declare -x {name}='{value}'" for name, value in environment.items()]
+    lines += [f"declare -x {name}={_quoted(value)}" for name, value in environment.items()]
     if directory:
-        quoted = directory.replace("'", "'\\''")
-        lines += [f"\\builtin cd -- '{quoted}' >/dev/null", "unset OLDPWD"]
+        lines += [f"\\builtin cd -- {_quoted(directory)} >/dev/null", "unset OLDPWD"]
     lines += [f"trap '{{ \\builtin . {SAVE}; }} 2>/dev/null' EXIT", "builtin return 0"]
     return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
 
 
 def install(state: str, user: int | None) -> None:

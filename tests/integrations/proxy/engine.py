@@ -39,6 +39,7 @@ class Engine:
     first_s: float = 0.0
     token_s: float = 0.0
     text_protocol: bool = False
+    fence: str = "bash"
     fault: Callable[[Request, Reply], Awaitable[bool]] | None = None  # True: it has answered
     bodies: list[Json] = field(default_factory=list[Json])
 
@@ -63,7 +64,7 @@ class Engine:
             return {"role": "assistant", "content": f"done {name}", "refusal": None}
         command = self.commands[turn]
         if self.text_protocol:
-            return {"role": "assistant", "content": f"I go on, {name}.\n\n```bash\n{command}\n```"}
+            return {"role": "assistant", "content": f"I go on, {name}.\n\n```{self.fence}\n{command}\n```"}
         arguments = json.dumps({"command": command})
         call = {"id": f"call_{name}", "type": "function", "function": {"name": "bash", "arguments": arguments}}
         return {"role": "assistant", "content": None, "refusal": None, "tool_calls": [call]}

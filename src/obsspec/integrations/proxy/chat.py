@@ -34,6 +34,7 @@ class ChatTurns:
     def __init__(self, own: Habits, client: Habits) -> None:
         self._own = own
         self._client = client
+        self._habits = client
         self._texts: list[str] = []
         self._numbers: dict[str, int] = {}
         self._called: dict[int, Called] = {}
@@ -80,6 +81,8 @@ class ChatTurns:
         for habits in (self._own, self._client):
             habits.steady = asked.rest == key.sampling.model
             habits.learn(message, called.calls, sent)
+        # The client has shown more of itself than this conversation; but clients of one name may differ.
+        self._habits = self._client if self._client.covers(self._own) else self._own
         texts = [text_of(each) for each in sent[1 : 1 + len(called.calls)]]
         if len(texts) < len(called.calls) or not texts or None in texts:
             return None
@@ -87,6 +90,10 @@ class ChatTurns:
         real = self.key(asked)
         self._actual = observations, Followup(real.prompt, real)
         return observations
+
+    def messages(self, prompt: Tokens, completion: Tokens) -> list[dict[str, Any]]:
+        """What these numbers stand for."""
+        return [json.loads(self._texts[number]) for number in (*prompt, *completion)]
 
     # The rules -----------------------------------------------------------------------------------------------------
 
@@ -110,11 +117,6 @@ class ChatTurns:
     def speculable(self, level: int, turn: Turn) -> bool:
         habits = self._habits
         return bool(turn.calls) and habits.steady and habits.tail is not None
-
-    @property
-    def _habits(self) -> Habits:
-        """Of this conversation as soon as it has shown any: clients of one name may differ."""
-        return self._own if self._own.tail is not None else self._client
 
     def _number(self, text: str) -> int:
         number = self._numbers.get(text)

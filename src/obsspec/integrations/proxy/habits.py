@@ -32,6 +32,11 @@ class Learner:
             return
         self.template = explain(self._pairs) or explain([pair])
 
+    def covers(self, other: Learner) -> bool:
+        """Whether all that the other one has seen is what this one says, too."""
+        template = self.template
+        return template is not None and all(explains(template, pair) for pair in other._pairs)
+
     def fill(self, source: Mapping[str, Any]) -> Any:
         """Raises `LookupError` if nothing is known, or this is not of the kind that is."""
         if self.template is None:
@@ -56,6 +61,8 @@ class Habits:
     ) -> None:
         """`sent`: the messages that followed the answer `message`, its repetition first."""
         self.echo.add(message, sent[0])
+        if not calls:
+            return
         results = sent[1 : 1 + len(calls)]
         texts = [text_of(each) for each in results]
         if len(results) < len(calls) or None in texts:
@@ -63,6 +70,10 @@ class Habits:
         for call, text, result in zip(calls, texts, results, strict=True):
             self.result.add(result_source(call, text or ""), result)
         self.tail = tuple(canonical(each) for each in sent[1 + len(calls) :])
+
+    def covers(self, other: Habits) -> bool:
+        """Whether what the other ones were learnt from agrees with these, too."""
+        return self.tail == other.tail and self.echo.covers(other.echo) and self.result.covers(other.result)
 
     def expect(self, calls: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> tuple[str, ...]:
         """The messages after the repeated answer, as they would be sent. Raises `LookupError`."""

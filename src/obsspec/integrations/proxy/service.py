@@ -15,6 +15,7 @@ from obsspec.integrations.proxy.conversation import Conversation
 from obsspec.integrations.proxy.figures import Figures
 from obsspec.integrations.proxy.habits import Habits
 from obsspec.integrations.proxy.ids import IdFrames, IdTurns
+from obsspec.integrations.proxy.language import TextEngine, TextWorldModel
 from obsspec.integrations.proxy.metrics import Metrics
 from obsspec.integrations.proxy.parts import Limits, Parts, ProxyGate
 from obsspec.integrations.proxy.settings import ServeSettings
@@ -48,9 +49,10 @@ async def open_service(settings: ServeSettings) -> AsyncGenerator[Service, None]
     settings.check()
     frames = IdFrames(FileVocabulary(settings.tokenizer)) if settings.tokenizer is not None else None
     upstream = Upstream(settings.upstream)
+    engine = TextEngine(settings.world_model, settings.world_model_name) if settings.world_model else None
     try:
         async with anyio.create_task_group() as tasks:
-            service = _service(settings, upstream, tasks, frames)
+            service = _service(settings, upstream, tasks, frames, engine)
             tasks.start_soon(_sweep, service.conversations, settings.idle_s)
             try:
                 yield service
@@ -60,23 +62,29 @@ async def open_service(settings: ServeSettings) -> AsyncGenerator[Service, None]
     finally:
         with anyio.CancelScope(shield=True), anyio.move_on_after(5):
             await upstream.aclose()
+            if engine is not None:
+                await engine.aclose()
 
 
-def _service(settings: ServeSettings, upstream: Upstream, tasks: TaskGroup, frames: IdFrames | None) -> Service:
+def _service(
+    settings: ServeSettings, upstream: Upstream, tasks: TaskGroup, frames: IdFrames | None, engine: TextEngine | None
+) -> Service:
     figures = Figures(shadow=settings.shadow)
     limits = Limits(settings.max_branches, settings.buffer_mib << 20)
     weighing = ExpectedValueGate(GateSettings(shared_engine=not settings.world_model)) if settings.gate else Breaker()
     gate = ProxyGate(weighing, limits, settings.shadow)
     parts = Parts(settings, upstream, tasks, gate, limits, figures)
-    worlds = Worlds(gate, None)
+    worlds = Worlds(gate)
 
     def open_(asked: Asked) -> Conversation:
         world = worlds.of(asked)
+        language = None
         if asked.route is Route.CHAT:
             turns = ChatTurns(Habits(), world.habits_of(asked.client))
+            language = TextWorldModel(engine, turns) if engine is not None else None
         else:
             turns = IdTurns(asked.route, frames)
-        return Conversation(parts, turns, world.cascade(), asked.route, image_of(asked))
+        return Conversation(parts, turns, world.cascade(language), asked.route, image_of(asked))
 
     conversations = Conversations(open_, figures, settings.max_sessions, settings.idle_s)
     gauges = {

@@ -26,7 +26,9 @@ class ServeSettings:
     depth: Annotated[int, Parameter(help="Unverified predicted results in a chain, at most.")] = 1
     breadth: Annotated[int, Parameter(help="Distinct predictions that may start a request, for one result.")] = 1
     gate: Annotated[bool, Parameter(help="Start a request only where what it hides is worth what it costs.")] = True
-    world_model: Annotated[str, Parameter(help="URL of an engine that predicts what nothing cheaper can.")] = ""
+    world_model: Annotated[
+        str, Parameter(help="URL of an engine that predicts, on chat routes, what nothing cheaper can.")
+    ] = ""
     world_model_name: Annotated[str, Parameter(help="Model name at --world-model; its first one by default.")] = ""
     tokenizer: Annotated[Path | None, Parameter(help="tokenizer.json of the served model, for token routes.")] = None
     session_header: Annotated[str, Parameter(help="A header of yours that names a session.")] = ""
@@ -34,7 +36,7 @@ class ServeSettings:
     priorities: Annotated[bool, Parameter(negative=(), help="The engine runs with --scheduling-policy priority.")] = (
         False
     )
-    max_sessions: Annotated[int, Parameter(help="Conversations that are remembered.")] = 2048
+    max_sessions: Annotated[int, Parameter(help="Conversations that are remembered.")] = 1024
     max_branches: Annotated[int, Parameter(help="Requests under way that nobody has asked for yet.")] = 256
     idle_s: Annotated[float, Parameter(help="A conversation that is silent for so long is forgotten.")] = 900.0
     buffer_mib: Annotated[int, Parameter(help="Answers that nobody has asked for yet, together.")] = 256

@@ -30,21 +30,20 @@ class World:
     gate: Gate
     store: Store
     remembered: Memory
-    expensive: WorldModel | None = None
     rules: Rules = field(default_factory=Rules)
     tools: Tools = field(default_factory=Tools)
     memory: CascadeMemory = field(default_factory=CascadeMemory)
     habits: OrderedDict[str, Habits] = field(default_factory=OrderedDict[str, Habits])
 
-    def cascade(self) -> Cascade:
+    def cascade(self, language: WorldModel | None) -> Cascade:
         """For one conversation. No source needs a sandbox: where the tools run is not known here."""
         stages = [
             Stage("rules", self.rules),
             Stage("memory", self.remembered),
             Stage("tools", self.tools),
         ]
-        if self.expensive is not None:
-            stages.append(Stage("lm", self.expensive, Price.EXPENSIVE))
+        if language is not None:
+            stages.append(Stage("lm", language, Price.EXPENSIVE))
         return Cascade(stages, gate=self.gate, memory=self.memory)
 
     def habits_of(self, client: str) -> Habits:
@@ -58,9 +57,8 @@ class World:
 class Worlds:
     """By credentials."""
 
-    def __init__(self, gate: Gate, expensive: WorldModel | None) -> None:
+    def __init__(self, gate: Gate) -> None:
         self._gate = gate
-        self._expensive = expensive
         self._all: OrderedDict[str, World] = OrderedDict()
         _warm_up()
 
@@ -68,7 +66,7 @@ class Worlds:
         world = self._all.get(asked.credentials)
         if world is None:
             store = Store(max_pages=MAX_PAGES, max_text=MAX_TEXT)
-            world = self._all[asked.credentials] = World(self._gate, store, Memory(store), self._expensive)
+            world = self._all[asked.credentials] = World(self._gate, store, Memory(store))
         self._all.move_to_end(asked.credentials)
         while len(self._all) > TENANTS:
             self._all.popitem(last=False)[1].store.close()

@@ -229,10 +229,11 @@ async def proxied(upstream: str, **options: Any) -> AsyncGenerator[tuple[str, Se
             timeout_graceful_shutdown=1,
         )
         server = uvicorn.Server(config)
-        async with anyio.create_task_group() as tasks:
-            tasks.start_soon(server.serve, [listener])
-            yield f"http://127.0.0.1:{listener.getsockname()[1]}", service
-            server.should_exit = True
+        with listener:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(server.serve, [listener])
+                yield f"http://127.0.0.1:{listener.getsockname()[1]}", service
+                server.should_exit = True
     limits = service.parts.limits
     assert (limits.branches, limits.held, service.parts.upstream.open, len(service.conversations)) == (0, 0, 0, 0)
 

@@ -326,6 +326,8 @@ class Conversation:
     def _finish(self, node: int, work: _Work, why: str) -> None:
         """The engine's part is over. What went wrong with a request that nobody has asked for is nobody's business."""
         completion = self._read(work) if not why else None
+        if completion is None:
+            work.stream.fail(why or "not understood")
         self._ended(work, finished=completion is not None)
         call = self._call
         if completion is not None:
@@ -336,7 +338,6 @@ class Conversation:
             self._abandon()
         else:
             self._run(self._controller.generation_failed(node))
-        work.stream.fail(why or "not understood")
 
     def _read(self, work: _Work) -> Completion | None:
         reply = work.reader.reply() if work.reader is not None else None

@@ -24,11 +24,14 @@ class Exchange:
         self.target: bytes = scope.get("raw_path", scope["path"].encode()) + (b"?" + query if query else b"")
         self._raw: list[tuple[bytes, bytes]] = scope["headers"]
         self.headers = outgoing(self._raw)
-        self.complete = self.gone = False
+        self.complete = not any(name in (b"content-length", b"transfer-encoding") for name, _ in self._raw)
+        self.gone = False
         self._receive = receive
         self._send = send
         self._began = False
         self._read = anyio.Event()
+        if self.complete:
+            self._read.set()
 
     # The request ----------------------------------------------------------------------------------------------------
 

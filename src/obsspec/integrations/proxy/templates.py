@@ -62,16 +62,13 @@ class Object:
 
 @dataclass(frozen=True, slots=True)
 class Each:
-    """One element for each element of the list of objects at `path`."""
+    """One element for each element of the list of objects at `path`; where there is no list, none."""
 
     path: Path
     element: Template
 
     def fill(self, source: Mapping[str, Any]) -> Any:
-        found = _at(source, self.path)
-        if not isinstance(found, list):
-            raise LookupError(self.path)
-        return [self.element.fill(each) for each in cast("list[dict[str, Any]]", found)]
+        return [self.element.fill(each) for each in _objects(source, self.path)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,13 +127,10 @@ def explains(template: Template, pair: Pair) -> bool:
 
 def _explain(pairs: Sequence[Pair], hint: Path) -> Template | None:
     """`hint`: where the value would stand if it was copied as it is."""
-    copy = _copied(pairs, hint)
-    if copy is not None:
-        return copy
-    targets = [target for _, target in pairs]
-    if len({canonical(target) for target in targets}) == 1:
-        return _copied_from_elsewhere(pairs) or Constant(targets[0])
-    return _copied_from_elsewhere(pairs) or _taken_apart(pairs, hint)
+    found = _copied(pairs, hint) or _copied_from_elsewhere(pairs) or _taken_apart(pairs, hint)
+    if found is None and len({canonical(target) for _, target in pairs}) == 1:
+        return Constant(pairs[0][1])
+    return found
 
 
 def _copied(pairs: Sequence[Pair], path: Path) -> Copy | None:
@@ -200,8 +194,8 @@ def _condition(
 
 
 def _list(pairs: Sequence[tuple[Mapping[str, Any], list[Any]]], hint: Path) -> Template | None:
-    lists = [_at(source, hint) for source, _ in pairs]
-    if all(_is_objects(found, len(target)) for found, (_, target) in zip(lists, pairs, strict=True)):
+    lists = [_objects(source, hint) for source, _ in pairs]
+    if any(lists) and all(len(found) == len(target) for found, (_, target) in zip(lists, pairs, strict=True)):
         elements = [
             each for found, (_, target) in zip(lists, pairs, strict=True) for each in zip(found, target, strict=True)
         ]
@@ -214,11 +208,11 @@ def _list(pairs: Sequence[tuple[Mapping[str, Any], list[Any]]], hint: Path) -> T
     return Row(tuple(found)) if len(found) == len(rows) else None
 
 
-def _is_objects(value: Any, length: int) -> bool:
-    if not isinstance(value, list):
-        return False
-    parts = cast("list[Any]", value)
-    return len(parts) == length > 0 and all(isinstance(part, dict) for part in parts)
+def _objects(source: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
+    """The list of objects that stands there; an empty one if something else does."""
+    found = _at(source, path)
+    parts = cast("list[Any]", found) if isinstance(found, list) else []
+    return parts if all(isinstance(part, dict) for part in parts) else []
 
 
 def _at(source: Any, path: Path) -> Any:

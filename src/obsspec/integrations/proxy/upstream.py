@@ -34,6 +34,7 @@ class Upstream:
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise ConfigError(f"--upstream {url} is no URL of an engine: write http://host:port")
         self._host = parsed.netloc
+        self._prefix = parsed.raw_path.rstrip(b"/")
         self.open = 0  # requests that are being answered
         self._client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(None, connect=_CONNECT_S),
@@ -50,8 +51,13 @@ class Upstream:
         self, method: str, target: bytes, headers: Headers, body: bytes | AsyncIterable[bytes]
     ) -> AsyncGenerator[httpx2.Response, None]:
         """`target`: path and query, byte for byte. Raises `UpstreamError`, also while the answer is being read."""
-        url = httpx2.URL(self.url).copy_with(raw_path=httpx2.URL(self.url).raw_path.rstrip(b"/") + target)
-        request = httpx2.Request(method, url, headers=[(b"host", self._host), *headers], content=body)
+        request = httpx2.Request(
+            method,
+            self.url,
+            headers=[(b"host", self._host), *headers],
+            content=body,
+            extensions={"target": self._prefix + target},  # a URL would be tidied up
+        )
         self.open += 1
         try:
             response = await self._client.send(request, stream=True)

@@ -1,11 +1,12 @@
 PYTHON ?= python3
 VENV   ?= .venv
 VLLM   ?= .venv-vllm
+VERL   ?= .venv-verl
 BIN    := $(VENV)/bin
 ARGS   ?=
 N      ?= 100000
 
-.PHONY: compare test check prove vllm-test train clean
+.PHONY: compare test check prove vllm-test verl-test train clean
 
 compare: $(VENV)/.installed   ## the main job: both pipelines on the same tasks
 	$(BIN)/obsspec compare $(ARGS)
@@ -24,6 +25,9 @@ prove: $(VENV)/.tested        ## N random episodes in virtual time, both arms eq
 
 vllm-test: $(VENV)/.tested $(VLLM)/.installed   ## the shipped model on a real vLLM on the CPU: 3.5 GB, some ten minutes
 	OBSSPEC_VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/pytest tests/vllm -v $(ARGS)
+
+verl-test: $(VERL)/.installed  ## verl's own rollout stack on the CPU, its servers stubs: 2 GB, some minutes
+	$(VERL)/bin/pytest -W ignore tests/integrations/verl $(ARGS)
 
 train: $(VENV)/.trains        ## make the shipped adapter again: record sessions, train on them for an hour
 	mkdir -p runs/train
@@ -55,5 +59,13 @@ $(VLLM)/.installed:           # its own environment: torch's CPU build first, an
 	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	touch $@
 
+$(VERL)/.installed: pyproject.toml
+	@echo "installing verl into $(VERL)"
+	$(PYTHON) -m venv $(VERL)
+	$(VERL)/bin/python -m pip install --quiet --upgrade pip
+	$(VERL)/bin/pip install --quiet torch==2.13.0
+	$(VERL)/bin/pip install --quiet --editable '.[verl,dev]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VLLM) runs
+	rm -rf $(VENV) $(VLLM) $(VERL) runs

@@ -32,7 +32,9 @@ class Seen:
 
 
 class Stub:
-    """`fault`: what happens to speculative requests. The instruction may name commands, one a line after "run:"."""
+    """`fault`: what happens to speculative requests: error, nan, abort, empty, version; or deaf, which takes a while to
+    end a request that is cancelled. An instruction may say what to do: one turn a line after "run:".
+    """
 
     def __init__(self, folder: str, token_s: float = 0.004) -> None:
         self._tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
@@ -78,14 +80,14 @@ class Stub:
         logprobs = [-draw.random() for _ in ids]
         if fault == "nan":
             logprobs[0] = float("nan")
-        if fault == "abort":
-            ids, logprobs = ids[:1], logprobs[:1]
+        if fault in ("abort", "empty"):
+            ids, logprobs = ids[: fault == "abort"], logprobs[: fault == "abort"]
         return TokenOutput(
             token_ids=ids,
             log_probs=logprobs if sampling_params.get("logprobs") else None,
             stop_reason="aborted" if fault == "abort" else "completed",
             num_preempted=0,
-            extra_fields={"global_steps": self.global_steps, "num_cached_tokens": 0},
+            extra_fields={"global_steps": 99 if fault == "version" else self.global_steps, "num_cached_tokens": 0},
         )
 
     def _say(self, prompt_ids: Sequence[int], draw: random.Random) -> str:

@@ -24,14 +24,22 @@ OnTurn = Callable[[Trajectory], None]
 
 
 async def run_loop(
-    instruction: str, rules: RolloutRules, policy: Policy, sandbox: Sandbox, on_turn: OnTurn | None = None
+    instruction: str,
+    rules: RolloutRules,
+    policy: Policy,
+    sandbox: Sandbox,
+    on_turn: OnTurn | None = None,
+    into: Trajectory | None = None,
 ) -> Trajectory:
     """One rollout, from the instruction to a stop reason; errors of the parts become typed stop reasons.
 
     `on_turn` sees the trajectory after each committed turn, once what the policy sees of it is appended; what it raises
-    ends the rollout. Cancelled: the running call is cancelled and the cancellation propagates.
+    ends the rollout. `into`: the trajectory to fill, for whoever looks at it before it is over.
+
+    Cancelled: the running call is cancelled and the cancellation propagates.
     """
-    trajectory = Trajectory(instruction, start_s=anyio.current_time())
+    trajectory = into or Trajectory(instruction)
+    trajectory.start_s = anyio.current_time()
     try:
         trajectory.stop = await _turns(trajectory, rules, policy, sandbox, on_turn or _nobody)
     except EngineError as error:

@@ -298,7 +298,7 @@ class Session:
             if task is not None:
                 task.cancel()
         if work.generating is not None:
-            self._generated(work, finished=False)
+            self._generated(work, work.tokens, finished=False)
         self._end(work.span, Fate.FAILED if work.error else Fate.DISCARDED, command.reason)
         self._end(work.predict_span, Fate.DISCARDED, command.reason)
         self._withdraw(command.node, command.reason)
@@ -325,10 +325,10 @@ class Session:
             )
         )
 
-    def _generated(self, work: _Work, *, finished: bool) -> None:
+    def _generated(self, work: _Work, tokens: int, *, finished: bool) -> None:
         """Its generation is over, in whatever way; said once."""
         work.generating = None
-        self._gate.saw(GenerationEnded(id(work), anyio.current_time(), work.tokens, finished))
+        self._gate.saw(GenerationEnded(id(work), anyio.current_time(), tokens, finished))
 
     @staticmethod
     def _end(span: Span | None, fate: Fate, reason: str = "") -> None:
@@ -364,13 +364,15 @@ class Session:
         except Exception as error:  # noqa: BLE001 - becomes a typed outcome: raised in the loop, or a dropped branch
             work.error = error
             if work.generating is not None:
-                self._generated(work, finished=False)
+                self._generated(work, work.tokens, finished=False)
             self._end(work.span, Fate.FAILED, type(error).__name__)
             self._run(self._controller.generation_failed(node))
             return
         count(len(completion.token_ids))
         if work.generating is not None:
-            self._generated(work, finished=True)
+            own = completion.timing is None or completion.timing.sent_s >= work.span.start_s
+            # one that was under way before the session asked for it says nothing about speed
+            self._generated(work, work.tokens if own else 0, finished=own)
         work.span.end_s = anyio.current_time()
         self._run(self._controller.completed(node, completion))
 

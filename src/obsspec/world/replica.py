@@ -87,7 +87,7 @@ class Replica:
                 max_forks=MAX_FORKS,
             ) as forks:
                 self._forks = forks
-                self._tasks, self._runs = tasks, Runs(self._start_soon, forks.root)
+                self._tasks, self._runs = tasks, Runs(self._start_soon, forks.root, lambda: self.forks < MAX_FORKS // 2)
                 early, self._early = self._early, []
                 for exchange in early:
                     self._follow(self._runs, exchange)
@@ -120,12 +120,13 @@ class Replica:
         if breadth < 1 or self._runs is None or self.silence is not None or turns[:known] != self._path:
             return
         run = self._runs.reach(turns[known:], commands, certain=context.committed == known == len(turns))
+        volatile = any(_effects(command).volatile for command in commands)  # read while it runs
         await run.wait()
         if run.trouble is not None or run.jobs:
             trouble = run.trouble or Trouble.JOBS
             self.counts.refused[trouble] = self.counts.refused.get(trouble, 0) + 1
         elif run.result is not None and self.silence is None:
-            emit(Prediction(run.result, SOURCE, self._confidence(commands)))
+            emit(Prediction(run.result, SOURCE, VOLATILE_CONFIDENCE if volatile else self._confidence()))
 
     def learn(self, context: Context, observations: tuple[Observation, ...]) -> None:
         """Follow a committed turn, and compare with what it really printed once that is known here, too."""
@@ -194,9 +195,7 @@ class Replica:
             named = f"`{wrong[0]}` printed something else there" if wrong else "calls were not executed there"
             self.fall_silent(Silence.DRIFTED, named)
 
-    def _confidence(self, commands: Commands) -> float:
-        if any(_effects(command).volatile for command in commands):
-            return VOLATILE_CONFIDENCE
+    def _confidence(self) -> float:
         tries = self.counts.equal + self.counts.differed
         return (PRIOR_HITS + self.counts.equal) / (PRIOR_TRIES + tries)
 

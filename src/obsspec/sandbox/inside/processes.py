@@ -70,6 +70,19 @@ def _is_below(process: int, own: int, seen: dict[int, Seen]) -> bool:
     return False
 
 
+def any_living() -> bool:
+    """Whether there is any process but this one. Ended ones are forgotten: to be asked when none is waited for.
+
+    As this is number 1, all others descend from its children, and those that it has lost to no other parent.
+    """
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except ChildProcessError:
+        return False
+    return True
+
+
 def sessions() -> set[int]:
     return {session for _, session in living()}
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 
-from . import processes, shell
+from . import processes
 from .collect import Stream
 from .reactor import Reactor
+from .shell import Shell
 
 GRACE_S = 0.1  # for output that children write just after the shell has ended
 TIMEOUT_CODE = 124
@@ -24,16 +25,12 @@ class Result:
         self.cancelled = cancelled
 
 
-def run(
-    reactor: Reactor, command: bytes, environment: dict[str, str], rules: shell.Rules, head: int, timeout_s: float
-) -> Result:
-    """Execute and wait until the shell ends, not until its pipes do: background children may hold them for ever.
+def run(reactor: Reactor, started: Shell, head: int, timeout_s: float, spared: set[int]) -> Result:
+    """Wait until the shell ends, not until its pipes do: background children may hold them for ever.
 
     Background children of a command that ended live on; their later output is read and dropped. When the time is over
-    or the owner cancels, everything that the command started is killed, background children included.
+    or the owner cancels, everything is killed but the sessions that are `spared`.
     """
-    spared = processes.sessions()
-    started = shell.start(command, environment, rules)
     out, err = Stream(started.stdout, head), Stream(started.stderr, head)
     reactor.watch(out)
     reactor.watch(err)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,8 @@ import numpy as np
 
 from obsspec.rollout.collector import RolloutResult
 from obsspec.rollout.records import from_record
-from obsspec.rollout.trajectory import Trajectory
+from obsspec.rollout.trajectory import Trajectory, TurnRecord
+from obsspec.sandbox.latency import LatencySpec
 from obsspec.sim.roofline import StepCost
 from obsspec.sim.workload import PlannedTurn
 from obsspec.speculation.classes import command_class
@@ -23,6 +24,7 @@ SEQUENTIAL, SPECULATIVE = "sequential", "speculative"
 LM = "lm"  # the source that runs on an engine
 SLOWING = 0.05  # of a further request, relative to a lone one, where the run does not tell
 Pairs = list[tuple[float, float]]
+Unhurried = dict[tuple[str, int], TurnRecord]  # by (seed, level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Guess:
     source: str
     right: bool
     seconds: float
+    confidence: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +60,22 @@ class RecordedRun:
         return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
-def read_run(folder: Path) -> RecordedRun:
-    """Raises `ConfigError` for a folder without complete rollouts."""
+def read_run(folder: Path, before: str = SEQUENTIAL, arm: str = SPECULATIVE) -> RecordedRun:
+    """The rollouts of `arm`; their tools took as long as in those of the sequential arm `before`, if it is there.
+
+    Raises `ConfigError` for a folder without complete rollouts.
+    """
     config, by_arm = _config(folder), _rollouts(folder)
-    speculative, sequential = by_arm.get(SPECULATIVE, []), by_arm.get(SEQUENTIAL, [])
+    speculative, sequential = by_arm.get(arm, []), by_arm.get(before, [])
     chosen = speculative or sequential
     if not chosen:
         raise ConfigError(f"{folder} holds no finished rollout: give a folder that `obsspec compare` wrote to")
+    unhurried = {(r.seed, turn.level): turn for r in sequential for turn in r.trajectory.turns}
+    way_s = _way_s(config)
     turns: list[tuple[PlannedTurn, ...]] = []
     guesses: list[tuple[Guess, ...]] = []
     for result in chosen:
-        turns.append(tuple(_turns(result, guesses)))
+        turns.append(tuple(_turns(result, guesses, unhurried, way_s)))
     return RecordedRun(
         config=config,
         rollouts=tuple(turns),
@@ -121,8 +129,13 @@ def _agent_s(results: Sequence[RolloutResult]) -> float | None:
 # Turns ----------------------------------------------------------------------------------------------------------------
 
 
-def _turns(result: RolloutResult, guesses: list[tuple[Guess, ...]]) -> Iterator[PlannedTurn]:
-    """Calls of one turn count as one; a rollout that ends with a call gets a last turn of one token."""
+def _turns(
+    result: RolloutResult, guesses: list[tuple[Guess, ...]], unhurried: Unhurried, way_s: float
+) -> Iterator[PlannedTurn]:
+    """Calls of one turn count as one; a rollout that ends with a call gets a last turn of one token.
+
+    Of a call that was sent ahead the loop saw only the rest: how long it took is known from the sequential rollout.
+    """
     attempts = {a.level: a for a in result.speculation.attempts} if result.speculation else {}
     trajectory = result.trajectory
     after = _gaps(trajectory)[1:]
@@ -134,8 +147,19 @@ def _turns(result: RolloutResult, guesses: list[tuple[Guess, ...]]) -> Iterator[
             return
         guesses.append(tuple(_guesses(attempts.get(turn.level))))
         kind = command_class(turn.calls) or "error"
-        yield PlannedTurn(tokens, kind, turn.tool_s, max(1, seen), len(guesses) - 1)
+        alone = unhurried.get((result.seed, turn.level), turn)
+        tool_s = alone.tool_s if alone.calls == turn.calls else turn.tool_s
+        yield PlannedTurn(
+            tokens, kind, tool_s, max(1, seen), len(guesses) - 1, way_s=min(tool_s, way_s * len(turn.calls))
+        )
     yield PlannedTurn(1)
+
+
+def _way_s(config: Mapping[str, Any]) -> float:
+    """What of a call the run's remote sandbox took for the way there and back, on average."""
+    if config.get("sandbox", "remote") != "remote" or "latency" not in config:
+        return 0.0
+    return LatencySpec.parse(str(config["latency"])).mean
 
 
 def _guesses(attempt: Attempted | None) -> Iterator[Guess]:
@@ -144,9 +168,10 @@ def _guesses(attempt: Attempted | None) -> Iterator[Guess]:
     if attempt.said:
         for said in attempt.said:
             if said.matched is not None:
-                yield Guess(_stem(said.source), said.matched, attempt.prediction_s)
+                yield Guess(_stem(said.source), said.matched, attempt.prediction_s, said.confidence)
     elif attempt.source and attempt.outcome in (Outcome.MATCH, Outcome.ROLLBACK):
-        yield Guess(_stem(attempt.source), attempt.outcome is Outcome.MATCH, attempt.prediction_s)
+        matched = attempt.outcome is Outcome.MATCH
+        yield Guess(_stem(attempt.source), matched, attempt.prediction_s, attempt.confidence)
 
 
 def _stem(source: str) -> str:

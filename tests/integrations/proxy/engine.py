@@ -28,14 +28,18 @@ COMMANDS = ("mkdir out", "echo one > out/a", "cat out/a", "echo two > out/b", "c
 
 
 def digest(body: Json) -> str:
-    return sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
+    """Of all that is sampled from: how urgent a request is does not change its answer."""
+    said = {name: value for name, value in body.items() if name != "priority"}
+    return sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @dataclass(slots=True)
 class Engine:
     """`commands`: what the policy does, one a turn. `first_s` before an answer, `token_s` between its events."""
 
-    commands: Sequence[str] = COMMANDS
+    commands: Sequence[str | Sequence[str]] = COMMANDS
+    finish: str = ""  # instead of the right reason
+    arguments: str = ""  # instead of well-formed ones
     first_s: float = 0.0
     token_s: float = 0.0
     text_protocol: bool = False
@@ -62,16 +66,23 @@ class Engine:
         name = digest(body)
         if turn >= len(self.commands):
             return {"role": "assistant", "content": f"done {name}", "refusal": None}
-        command = self.commands[turn]
+        commands = self.commands[turn]
+        made = [commands] if isinstance(commands, str) else commands
         if self.text_protocol:
-            return {"role": "assistant", "content": f"I go on, {name}.\n\n```{self.fence}\n{command}\n```"}
-        arguments = json.dumps({"command": command})
-        call = {"id": f"call_{name}", "type": "function", "function": {"name": "bash", "arguments": arguments}}
-        return {"role": "assistant", "content": None, "refusal": None, "tool_calls": [call]}
+            return {"role": "assistant", "content": f"I go on, {name}.\n\n```{self.fence}\n{made[0]}\n```"}
+        calls = [
+            {
+                "id": f"call_{name}_{number}",
+                "type": "function",
+                "function": {"name": "bash", "arguments": self.arguments or json.dumps({"command": command})},
+            }
+            for number, command in enumerate(made)
+        ]
+        return {"role": "assistant", "content": None, "refusal": None, "tool_calls": calls}
 
     async def _chat(self, body: Json, reply: Reply) -> None:
         message = self.message(body)
-        finish = "tool_calls" if "tool_calls" in message else "stop"
+        finish = self.finish or ("tool_calls" if "tool_calls" in message else "stop")
         about = {"id": f"chatcmpl-{digest(body)}", "object": "chat.completion", "created": 1, "model": body["model"]}
         if not body.get("stream"):
             choice = {"index": 0, "message": message, "finish_reason": finish}
@@ -153,34 +164,54 @@ class Agent:
     echo: Echo = plain_echo
     show: Show = tool_message
     tool: Callable[[dict[str, str], str], str] = run_command
+    command: Callable[[Json], str] = lambda call: json.loads(call["function"]["arguments"])["command"]
     fields: Json = field(default_factory=lambda: {"model": "m", "temperature": 1.0, "seed": 7, "tools": TOOLS})
     headers: dict[str, str] = field(default_factory=dict[str, str])
     answers: list[Answer] = field(default_factory=list[Answer])
+    retries: int = 0  # after an answer that is an error
+    turns: int = 100
+    client: httpx2.AsyncClient | None = None
 
     async def run(self) -> list[Answer]:
         files: dict[str, str] = {}
         messages: list[Json] = [{"role": "user", "content": self.task}]
-        async with httpx2.AsyncClient(timeout=20, trust_env=False) as client:
+        async with _client(self.client) as client:
             while True:
                 message = await self.ask(client, messages)
                 calls = calls_of(message)
-                if not calls:
+                if not calls or len(self.answers) >= self.turns:
                     return self.answers
                 messages.append(self.echo(message))
                 for call in calls:
                     await anyio.sleep(self.tool_s)
-                    messages.append(self.show(call, self.tool(files, command_of(call))))
+                    messages.append(self.show(call, self.tool(files, self.command(call))))
 
     async def ask(self, client: httpx2.AsyncClient, messages: list[Json]) -> Json:
         body = {**self.fields, "messages": messages, **({"stream": True} if self.stream else {})}
-        async with client.stream(
-            "POST", f"{self.url}/v1/chat/completions", json=body, headers=self.headers
-        ) as response:
+        answer = await self.post(client, body)
+        for _ in range(self.retries):
+            if answer.status == 200:
+                break
+            answer = await self.post(client, body)
+        self.answers.append(answer)
+        return join(answer.body) if self.stream else json.loads(answer.body)["choices"][0]["message"]
+
+    async def post(self, client: httpx2.AsyncClient, body: Json) -> Answer:
+        url = f"{self.url}/v1/chat/completions"
+        async with client.stream("POST", url, json=body, headers=self.headers) as response:
             data = b"".join([chunk async for chunk in response.aiter_raw()])
         dropped = ("connection", "transfer-encoding", "date")
         headers = tuple((k, v) for k, v in response.headers.multi_items() if k not in dropped)
-        self.answers.append(Answer(response.status_code, headers, data))
-        return join(data) if self.stream else json.loads(data)["choices"][0]["message"]
+        return Answer(response.status_code, headers, data)
+
+
+@asynccontextmanager
+async def _client(given: httpx2.AsyncClient | None) -> AsyncGenerator[httpx2.AsyncClient, None]:
+    if given is not None:
+        yield given
+        return
+    async with httpx2.AsyncClient(timeout=20, trust_env=False) as client:
+        yield client
 
 
 def calls_of(message: Json) -> list[Json]:
@@ -188,10 +219,6 @@ def calls_of(message: Json) -> list[Json]:
         return message["tool_calls"]
     _, fence, rest = (message["content"] or "").partition("```bash\n")
     return [{"function": {"arguments": json.dumps({"command": rest.partition("\n```")[0]})}}] if fence else []
-
-
-def command_of(call: Json) -> str:
-    return json.loads(call["function"]["arguments"])["command"]
 
 
 def join(data: bytes) -> Json:
@@ -250,3 +277,9 @@ async def running(engine: Engine, **options: Any) -> AsyncGenerator[tuple[Loopba
 async def both(make: Callable[[str], Agent], server: Loopback, url: str) -> tuple[list[Answer], list[Answer]]:
     """The same agent, once directly and once through the proxy."""
     return await make(server.url).run(), await make(url).run()
+
+
+async def wait_for(holds: Callable[[], bool]) -> None:
+    with anyio.fail_after(5):
+        while not holds():  # noqa: ASYNC110 - what is waited for has no event
+            await anyio.sleep(0.005)

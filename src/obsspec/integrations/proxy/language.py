@@ -18,7 +18,7 @@ from obsspec.values import Context, EngineError, Observation, Prediction, Predic
 
 _STOPS = ("\n</tool_response>", "<|im_end|>")
 _LONGEST = 1 << 18  # characters of a prompt; of a longer conversation only the end is shown
-_MOST = 1 << 22  # bytes of an answer: no prediction of `max_tokens` is longer
+_MOST = 1 << 20  # bytes of an answer: no prediction of `max_tokens` is longer
 _UNKNOWN = 0.5  # confidence where the engine tells no probabilities
 
 

@@ -61,11 +61,8 @@ async def test_an_early_answer_is_never_given_to_other_credentials() -> None:
             await Agent(url, headers={"authorization": "Bearer a"}, tool=lambda f, c: "of a").run()
         claimed = service.parts.figures.claimed
         before = len(engine.bodies)
-        other = Agent(url, headers={"authorization": "Bearer b"}, tool=lambda f, c: "of b")
-        assert (
-            await other.run()
-            == await Agent(server.url, headers={"authorization": "Bearer b"}, tool=lambda f, c: "of b").run()
-        )
+        other: dict[str, Any] = {"headers": {"authorization": "Bearer b"}, "tool": lambda f, c: "of b"}
+        assert await Agent(url, **other).run() == await Agent(server.url, **other).run()
         assert claimed >= 2
         assert service.parts.figures.claimed - claimed <= 2
         assert not [body for body in engine.bodies[before:] if "of a" in json.dumps(body)]
@@ -108,11 +105,8 @@ async def test_a_client_that_rewrites_its_history_is_served_as_ever() -> None:
 
 
 async def test_c15_the_results_of_one_turn_are_predicted_together_or_not_at_all() -> None:
-    async with running(Engine((("echo a > f", "cat f"), ("cat f", "date"), ("cat f", "cat f")))) as (
-        server,
-        url,
-        service,
-    ):
+    engine = Engine((("echo a > f", "cat f"), ("cat f", "date"), ("cat f", "cat f")))
+    async with running(engine) as (server, url, service):
         direct = await Agent(server.url).run()
         for _ in range(3):
             assert await Agent(url).run() == direct
@@ -120,7 +114,7 @@ async def test_c15_the_results_of_one_turn_are_predicted_together_or_not_at_all(
 
 
 async def test_c16_a_turn_that_was_cut_is_not_gone_on_from() -> None:
-    async with running(Engine(finish="length")) as (server, url, service):
+    async with running(Engine(finish="length")) as (_, url, service):
         for _ in range(2):
             await Agent(url).run()
         assert service.parts.figures.started == 0
@@ -141,16 +135,13 @@ async def test_no_more_sessions_are_remembered_than_allowed() -> None:
     async with running(Engine(), max_sessions=3) as (server, url, service):
         direct = await all_of([Agent(server.url, task=f"{n}") for n in range(9)])
         assert await all_of([Agent(url, task=f"{n}") for n in range(9)]) == direct
-        assert len(service.conversations) <= 4
-        assert service.parts.figures.sessions_evicted >= 6
+        assert len(service.conversations) <= 3
+        assert (await Agent(url, task="new").run())[0].status == 200
+        assert service.parts.figures.sessions_evicted > 0
 
 
 async def test_a_silent_session_is_forgotten_and_its_early_request_ended() -> None:
-    async with running(Engine(("cat nothing", "cat nothing", "ls"), first_s=0.02), idle_s=0.3) as (
-        server,
-        url,
-        service,
-    ):
+    async with running(Engine(("cat nothing", "cat nothing", "ls")), idle_s=0.3) as (_, url, service):
         await Agent(url).run()
         await Agent(url, turns=2).run()  # and never comes back
         await wait_for(lambda: len(service.conversations) == 0)
@@ -176,9 +167,7 @@ async def test_told_to_stop_it_ends_what_nobody_asked_for_and_finishes_the_rest(
             await wait_for(lambda: service.parts.limits.branches == 1)
             waiting = Agent(url, task="other", turns=1)
             tasks.start_soon(waiting.run)
-            await wait_for(
-                lambda: any(request.body["messages"][0]["content"] == "other" for request in server.requests)
-            )
+            await wait_for(lambda: any(body["messages"][0]["content"] == "other" for body in engine.bodies))
             service.drain()
             assert service.parts.limits.branches == 0
             await wait_for(lambda: bool(waiting.answers))
@@ -207,7 +196,7 @@ async def test_in_shadow_mode_nothing_is_started_and_it_is_told_what_would_have_
 REQUESTS = st.lists(st.tuples(st.integers(0, 3), st.sampled_from(("next", "again", "other", "leave"))), max_size=14)
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
 @given(REQUESTS)
 def test_any_requests_in_any_order_are_answered_as_without_a_proxy(steps: list[tuple[int, str]]) -> None:
     """Four recorded conversations, interleaved, with requests that come twice, differ, or are given up."""

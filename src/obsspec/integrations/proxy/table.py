@@ -37,6 +37,8 @@ class Conversations:
         """The request as the next one of its conversation. None for one that can only be passed on."""
         prefixes = list(self._prefixes(asked))
         conversation = self._find(asked, prefixes) or self._new(asked)
+        if conversation is None:
+            return None
         try:
             call = conversation.ask(asked, body)
         except Exception:  # noqa: BLE001 - typed: the client is served as if we were not there
@@ -71,15 +73,17 @@ class Conversations:
                     return conversation
         return None
 
-    def _new(self, asked: Asked) -> Conversation:
+    def _new(self, asked: Asked) -> Conversation | None:
+        """None if there are too many, and all of them wait for an answer."""
+        if len(self._all) >= self._most:
+            silent = next((each for each in self._all if not each.waits), None)
+            if silent is None:
+                return None
+            self._figures.sessions_evicted += 1
+            self._forget(silent)
         self._figures.sessions_opened += 1
         conversation = self._open(asked)
         self._all[conversation] = None
-        if len(self._all) > self._most:
-            silent = next((each for each in self._all if each is not conversation and not each.waits), None)
-            if silent is not None:
-                self._figures.sessions_evicted += 1
-                self._forget(silent)
         return conversation
 
     def _prefixes(self, asked: Asked) -> Iterator[tuple[int, bytes]]:

@@ -301,6 +301,16 @@ def test_a_follower_sees_each_turn_once_however_often_it_is_restarted(
     assert len(seen) == sum(places(seen).values())
 
 
+def test_a_poll_for_one_turn_comes_back_with_one_until_there_is_none(tmp_path: Path) -> None:
+    results = write(tmp_path, "a", jobs(5))
+    follower = Follower(tmp_path)
+    polls = 0
+    while (news := follower.poll(1)) != News():
+        assert len(news.transitions) + len(news.ended) == 1
+        polls += 1
+    assert polls == sum(len(result.trajectory.turns) for result in results) + len(results)
+
+
 def test_one_writer_at_a_time(tmp_path: Path) -> None:
     with TransitionWriter(tmp_path, "a"), pytest.raises(ConfigError, match="a name of its own"):
         TransitionWriter(tmp_path, "a")

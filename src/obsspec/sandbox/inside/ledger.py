@@ -58,6 +58,7 @@ class Ledger:
             self._answer(request, _withdrawal(request))
         else:
             self._waiting.append(request)
+            self._settle_without_turn()
 
     def withdraw(self, ids: Iterable[int]) -> None:
         """Nobody wants these: what waits never runs, a plain command that runs is killed, a guarded one goes on."""
@@ -82,12 +83,12 @@ class Ledger:
 
     def start(self) -> Request | None:
         """Settle what can be settled; a request that is to run now, if there is one. It runs until `end`."""
-        for request in list(self._waiting):
-            if request.guard is not None:
-                self._settle_without_turn(request, request.guard)
+        self._settle_without_turn()
         if self.running is not None:
             return None
-        return self._next_plain() or self._next_guarded()
+        request = self._next_plain() or self._next_guarded()
+        self._settle_without_turn()
+        return request
 
     def end(self, answer: dict[str, Any], *, text: str, settled: bool) -> None:
         """The command that ran has answered; `text` is what the policy sees."""
@@ -139,20 +140,21 @@ class Ledger:
             self._answer(request, {"refused": self._chain.refusal(*request.guard)})
         return None
 
-    def _settle_without_turn(self, request: Request, guard: tuple[int, str]) -> None:
+    def _settle_without_turn(self) -> None:
         """Calls that ran already, and those whose number has passed, need not wait for the command that runs."""
-        number = guard[0] + 1
-        ran = self._ran.get(number)
-        if ran is not None and ran.is_same(request):
-            if number not in self._came_to:
-                return  # it runs
-            answer = self._came_to[number]
-        elif guard[0] < self._chain.number:
-            answer = {"refused": chain.OTHER_HISTORY}
-        else:
-            return
-        self._waiting.remove(request)
-        self._answer(request, answer)
+        for request in list(self._waiting):
+            if request.guard is None or request.guard[0] >= self._chain.number:
+                continue
+            number = request.guard[0] + 1
+            ran = self._ran.get(number)
+            if ran is None or not ran.is_same(request):
+                answer = {"refused": chain.OTHER_HISTORY}
+            elif number in self._came_to:
+                answer = self._came_to[number]
+            else:
+                continue  # it runs
+            self._waiting.remove(request)
+            self._answer(request, answer)
 
     def _begin(self, request: Request) -> Request:
         self.running, self.interrupted = request, False

@@ -46,6 +46,7 @@ class Service:
         self._program = program
         self._errors = os.path.join(place, "errors")
         self._ledger = Ledger()
+        self._more = asyncio.Event()
         self._news = asyncio.Event()
         self._turn = asyncio.Lock()  # held by whoever asks the init
         self._decoder = Decoder()
@@ -89,7 +90,7 @@ class Service:
         guard = (request["after"], request["digest"]) if "digest" in request else None
         number = guard[0] + 1 if guard else request["number"]
         self._ledger.ask(Request(request["id"], request["command"], number, guard))
-        self._tell()
+        self._more.set()
         return await self._outcome(request["id"], request["wait_s"])
 
     async def _outcome(self, id: int, wait_s: float) -> Json:
@@ -105,7 +106,7 @@ class Service:
                 return {"pending": True}
 
     def _tell(self) -> None:
-        """Wake everybody who waits for something to change."""
+        """Wake everybody who waits for an answer."""
         news, self._news = self._news, asyncio.Event()
         news.set()
 
@@ -113,16 +114,17 @@ class Service:
 
     async def _run_commands(self) -> None:
         while not self._ledger.broken:
-            news = self._news
+            self._more.clear()
             request = self._ledger.start()
+            self._tell()
             if request is None:
-                await news.wait()
+                await self._more.wait()
                 continue
             try:
                 await self._run(request)
             except (OSError, EOFError, ValueError, asyncio.TimeoutError) as error:
                 self._ledger.fail(self._epitaph(error))
-            self._tell()
+        self._tell()
 
     async def _run(self, request: Request) -> None:
         command = wire.text(request.command)

@@ -19,7 +19,6 @@ from obsspec.protocols import Emit, Policy, WorldModel
 from obsspec.rollout.collector import Shared
 from obsspec.sim.figures import Figures
 from obsspec.sim.recorded import LM, Guess, RecordedRun
-from obsspec.sim.replica import Room
 from obsspec.sim.run import Arm, OnRollout, Parts, simulate
 from obsspec.sim.server import ModelServer
 from obsspec.sim.sources import Skill, StatedSource
@@ -147,7 +146,7 @@ class Plan:
         return RecordedSource(self.run.guesses, sources, world, policy if self._shares else None)
 
     def _server(self, world: World) -> ModelServer:
-        return ModelServer(world.say, self.run.cost, Room(slots=1 << 20, kv_tokens=1 << 40))
+        return ModelServer(world.say, self.run.cost, self.run.room)
 
     def _workload(self) -> Workload:
         """Rollouts of the run, each as often as every other, up to one."""

@@ -159,6 +159,20 @@ async def test_e07_what_was_fresh_when_it_ended_may_be_stale_when_it_is_read(ret
     assert set(attempt.result.trajectory.versions) == ({"1"} if retries else {"0"})
 
 
+async def test_e07_what_waits_for_its_siblings_and_is_too_old_is_made_again_beside_them() -> None:
+    """The quick one is over at 3 s, the weights change at 10 s, and both are made again from then on."""
+    gauge = Gauge()
+    jobs = [job(Task("quick", gauge), "quick"), job(Task("slow", gauge, tool_s=constant(50.0)), "slow")]
+    policy = engine()
+    async with AsyncCollector(policy, 2, max_staleness=0, retries=1).collect([jobs]) as found:
+        await anyio.sleep(10.0)
+        policy.weight_version = "1"
+        found.look()
+        attempts = await everything(found)
+    assert [(attempt.number, attempt.drop) for attempt in attempts] == [(2, None)] * 2
+    assert anyio.current_time() == pytest.approx(10.0 + 3 * (1.0 + 50.0))
+
+
 @pytest.mark.parametrize(("max_staleness", "drop"), [(0, Drop.STALE), (1, Drop.STALE), (2, None), (None, None)])
 async def test_the_oldest_token_counts(max_staleness: int | None, drop: Drop | None) -> None:
     """Turns at 0, 11 and 22 s, on weights 0, 1 and 2."""

@@ -136,6 +136,7 @@ class Collection:
             while self._ready:
                 unit = self._ready.popleft()
                 self._tell()
+                self._ages.look()
                 self._recheck(unit)
                 if len(unit.ended) == len(unit.jobs):
                     self.account.delivered(unit.attempts)
@@ -238,10 +239,11 @@ class Collection:
         self._weed(attempt)
 
     def _updated(self) -> None:
-        """New weights: what is now certain to be too old when it ends is not made to its end."""
+        """New weights: what is now certain to be too old when it is delivered is not made to its end, or made again."""
         for unit in self._open:
             for attempt in unit.running.values():
                 self._weed(attempt)
+            self._recheck(unit)
 
     def _weed(self, attempt: Attempt) -> None:
         why = self._unusable(attempt)
@@ -269,8 +271,7 @@ class Collection:
             self._end(unit, place, attempt)
 
     def _recheck(self, unit: _Unit) -> None:
-        """What waited to be read may have become too old."""
-        self._ages.look()
+        """What waited for its siblings, or to be read, may have become too old."""
         for place, attempt in list(unit.ended.items()):
             why = self._unusable(attempt) if attempt.drop is None else None
             if why is not None:

@@ -61,7 +61,7 @@ class Seconds:
 
 @dataclass(slots=True)
 class Attempt:
-    """One dispatch of a job, the `number`-th; 0: it was never dispatched, because its group was cancelled before.
+    """One dispatch of a job, the `number`-th; 0: none, its group was cancelled while the job waited.
 
     It ends once. Then `drop` says why it is not used, None that it is; `result` is what there is of it. `age`: updates
     of the weights since the oldest of its tokens was sampled, when it was delivered.

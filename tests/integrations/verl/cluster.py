@@ -82,8 +82,8 @@ class Cluster:
     servers: Servers
     manager: Any
 
-    def generate(self, agent: str, prompts: Sequence[str], *, n: int = 1) -> tuple[DataProto, float]:
-        """The batch that verl's trainer would get, and the seconds it took."""
+    def generate(self, agent: str, prompts: Sequence[str], *, n: int = 2) -> tuple[DataProto, float]:
+        """The batch that verl's trainer would get, and the seconds it took. An even number of rollouts: two workers."""
         start = time.monotonic()
         output = self.manager.generate_sequences(batch_of(agent, prompts, n))
         return output, time.monotonic() - start
@@ -121,7 +121,7 @@ def configuration(folder: Path, loops: Mapping[str, Mapping[str, Any]], *overrid
 def ray_running() -> Generator[None, None, None]:
     paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
     env = {"env_vars": {"PYTHONPATH": paths}}
-    ray.init(num_cpus=8, include_dashboard=False, logging_level="ERROR", log_to_driver=False, runtime_env=env)
+    ray.init(num_cpus=4, include_dashboard=False, logging_level="ERROR", log_to_driver=False, runtime_env=env)
     try:
         yield
     finally:

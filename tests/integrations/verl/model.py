@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -35,15 +36,18 @@ _TEMPLATE = """
 """
 
 
-def write_model(folder: Path) -> Path:
-    """The folder, with a configuration of type qwen3, a byte-level vocabulary and a chat template in Qwen3's style."""
+def write_model(folder: Path, tags: Sequence[str] = _TAGS) -> Path:
+    """The folder, with a configuration of type qwen3, a byte-level vocabulary and a chat template in Qwen3's style.
+
+    `tags`: those that are one token; the others are ordinary text, as in older models.
+    """
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=list(_SPECIAL), initial_alphabet=alphabet)
     tokenizer.train_from_iterator(_CORPUS, trainer)
-    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in _TAGS])
+    tokenizer.add_tokens([AddedToken(tag, special=False, normalized=False) for tag in tags])
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.save(str(folder / "tokenizer.json"))
     _write(

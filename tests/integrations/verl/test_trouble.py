@@ -144,17 +144,17 @@ def test_f01_a_prediction_that_overflows_starts_nothing(cluster: Any, oracle: An
     oracle.mode = "huge"
     script = ("\n".join(["Do this.", "run:", "long", "long", "long", "mkdir out", "ls"]),)
     found, plain, seen = _both(cluster, "language", script)
-    before_last, last = sorted(len(request.prompt_ids) for request in plain)[-2:]
+    before_last, last = sorted({len(request.prompt_ids) for request in plain})[-2:]
     start = min(len(request.prompt_ids) for request in plain)
     assert last - start < 1024 < last - start + 60  # an answer of 80 characters instead of none would not fit
     assert max(len(request.prompt_ids) for request in _branches(seen)) < before_last + 80
-    assert totals(found)["branches"] == 3
+    assert totals(found)["branches"] == 3 * len(found)
 
 
 def test_h03_a_rollout_and_its_branches_stay_on_one_replica(cluster: Any, oracle: Any) -> None:
     del oracle
     prompts = tuple(f"Look at number {number}." for number in range(4))
-    cluster.generate("chain", prompts)
+    cluster.generate("chain", prompts, n=1)
     homes: dict[tuple[int, ...], set[int]] = {}
     for server, (seen, _) in enumerate(cluster.servers.reports()):
         for request in seen:

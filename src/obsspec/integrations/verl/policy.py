@@ -56,7 +56,7 @@ class ServerPolicy:
         ids = tuple(output.token_ids)
         if on_tokens is not None:
             on_tokens(len(ids))
-        spoken = Spoken() if sampling.media else await self._read(prompt, ids)
+        spoken = Spoken() if sampling.media else await self._spoken(prompt, ids)
         return ServerCompletion(
             ids,
             (0.0,) * len(ids),
@@ -65,6 +65,12 @@ class ServerPolicy:
             output=output,
             spoken=spoken,
         )
+
+    async def _spoken(self, prompt: Tokens, ids: Tokens) -> Spoken:
+        try:
+            return await self._read(prompt, ids)
+        except Exception:  # noqa: BLE001 - typed: nothing is predicted; what is wrong with the turn is the loop's to meet
+            return Spoken()
 
     async def _request(self, request: Request, prompt: Tokens, speculative: bool) -> Any:
         extra = dict(request.extra)

@@ -25,7 +25,7 @@ class LoopRules:
         self._start = 0
         self._tools: dict[str, Any] = {}
         self._schemas: list[Any] = []
-        self._messages: dict[Tokens, list[Message]] = {}
+        self._known: dict[Tokens, tuple[int, list[Message]]] = {}
         self._spoken: dict[tuple[Tokens, Tokens], Spoken] = {}
 
     def begin(self, agent: Any) -> None:
@@ -34,15 +34,15 @@ class LoopRules:
         self._tools = agent._active_tools
         self._schemas = agent._active_tool_schemas
 
-    def note(self, prompt: Tokens, messages: Sequence[Message]) -> None:
-        """The loop is about to ask for a generation on this prompt, which these messages led to."""
-        self._messages = {known: value for known, value in self._messages.items() if len(known) > len(prompt)}
-        self._messages[prompt] = list(messages)
+    def note(self, prompt: Tokens, level: int, messages: Sequence[Message]) -> None:
+        """The loop is about to ask for generation number `level` on this prompt, which these messages led to."""
+        self._known = {known: value for known, value in self._known.items() if len(known) > len(prompt)}
+        self._known[prompt] = level, list(messages)
         self._spoken = {known: value for known, value in self._spoken.items() if len(known[0]) >= len(prompt)}
 
     async def read(self, prompt: Tokens, ids: Tokens) -> Spoken:
-        if len(prompt) + len(ids) - self._start >= self._loop.response_length:
-            return Spoken()  # the loop ends without looking for calls
+        if self._ends(prompt, ids):
+            return Spoken()
         schemas = [tool.tool_schema for tool in self._tools.values()]
         content, calls = await self._loop.tool_parser.extract_tool_calls(list(ids), schemas)
         calls = calls[: self._loop.max_parallel_calls]
@@ -81,20 +81,27 @@ class LoopRules:
         Raises `KeyError` for a turn that was not read.
         """
         spoken = self._spoken[prompt, sampled]
-        before = [*self._messages[prompt], spoken.message]
+        level, messages = self._known[prompt]
+        before = [*messages, spoken.message]
         after = before + _tool_messages(spoken.call_ids, texts)
         builder = self._loop.continuous_token_builder
         grown = builder.merge_assistant_tokens(list(prompt), list(sampled)).token_ids
         found = tuple(builder.merge_context_tokens(before, after, grown, tools=self._schemas).token_ids)
-        self._messages[found] = after
+        self._known[found] = level + 1, after
         return found
 
     def speculable(self, level: int, turn: Turn) -> bool:
-        """The loop ends before the tools run when it has had its turns; after them it always asks again."""
-        loop = self._loop
-        if loop.max_assistant_turns and level + 1 >= loop.max_assistant_turns:
-            return False
-        return not (loop.max_user_turns and level >= loop.max_user_turns)
+        """A turn with calls is one whose tools run, and after its tools the loop always asks again."""
+        return bool(turn.calls)
+
+    def _ends(self, prompt: Tokens, ids: Tokens) -> bool:
+        """The loop ends after this generation, without looking for calls in it."""
+        loop, level = self._loop, self._known[prompt][0]
+        return (
+            len(prompt) + len(ids) - self._start >= loop.response_length
+            or bool(loop.max_assistant_turns and level + 1 >= loop.max_assistant_turns)
+            or bool(loop.max_user_turns and level >= loop.max_user_turns)
+        )
 
 
 def _tool_messages(call_ids: Sequence[str | None], texts: Sequence[str]) -> list[Message]:

@@ -42,6 +42,11 @@ class State:
     runs: dict[Commands, Run] = field(default_factory=lambda: {})
     spare: Spare | None = None
 
+    @property
+    def jobs(self) -> bool:
+        """Background jobs were running when a command last ended here."""
+        return self.fork is not None and self.fork.jobs
+
 
 @dataclass(eq=False, slots=True)
 class Spare:
@@ -157,7 +162,7 @@ class Runs:
 
     def _prepare(self, state: State) -> None:
         """Have a copy of `state` ready, unless the last ones were made in vain."""
-        if state.fork is None or state.fork.jobs or not self._copies_left or not self._room():
+        if state.fork is None or state.jobs or not self._copies_left or not self._room():
             return
         self._copies_left -= 1
         state.spare = Spare()

@@ -160,7 +160,7 @@ async def test_without_room_for_early_answers_there_are_none(limit: dict[str, in
 
 async def test_told_to_stop_it_ends_what_nobody_asked_for_and_finishes_the_rest() -> None:
     engine = Engine(("cat nothing", "cat nothing", "ls"), first_s=0.2)
-    async with running(engine) as (server, url, service):
+    async with running(engine) as (_, url, service):
         await Agent(url).run()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(Agent(url, tool_s=1, turns=2).run)

@@ -74,6 +74,20 @@ def _written_again(m: Json) -> Json:
     return {"role": "assistant", "content": m["content"], **({"tool_calls": made} if made else {})}
 
 
+def _as_the_sdk_parses(m: Json) -> Json:
+    """What the streaming helper of the openai SDK makes of calls."""
+    made = [
+        {
+            "id": call["id"],
+            "function": {**call["function"], "parsed_arguments": json.loads(call["function"]["arguments"])},
+            "type": "function",
+            "index": index,
+        }
+        for index, call in enumerate(m.get("tool_calls", ()))
+    ]
+    return {"content": m["content"], "role": "assistant", "tool_calls": made or None, "parsed": None}
+
+
 def _thoughts_renamed(m: Json) -> Json:
     return {"role": "assistant", "content": m["content"], "reasoning": m["reasoning_content"]}
 
@@ -116,6 +130,22 @@ def test_texts_in_parts_and_fields_with_other_names_are_found() -> None:
         template = explain([(answer("one two"), client(answer("one two"))), (answer("three"), client(answer("three")))])
         assert template is not None
         assert template.fill(answer("four")) == client(answer("four"))
+
+
+def test_arguments_that_are_parsed_and_numbered_are_found() -> None:
+    seen = [call_with(f"call_{i}", {"command": f"ls {i}"}, {"command": "pwd"}) for i in range(2)]
+    template = explain([(each, _as_the_sdk_parses(each)) for each in seen])
+    assert template is not None
+    other = call_with("call_9", {"query": ["x"], "n": 1}, {"command": "id"}, {})
+    assert canonical(template.fill(other)) == canonical(_as_the_sdk_parses(other))
+
+
+def call_with(name: str, *arguments: Json) -> Json:
+    made = [
+        {"id": f"{name}_{i}", "type": "function", "function": {"name": "bash", "arguments": json.dumps(each)}}
+        for i, each in enumerate(arguments)
+    ]
+    return {"role": "assistant", "content": None, "tool_calls": made}
 
 
 def test_an_echo_that_was_never_seen_is_not_expected() -> None:

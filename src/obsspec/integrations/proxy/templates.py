@@ -142,9 +142,8 @@ def _copied(pairs: Sequence[Pair], path: Path) -> Copy | None:
 
 def _copied_from_elsewhere(pairs: Sequence[Pair]) -> Copy | None:
     source, target = pairs[0]
-    if not isinstance(target, str) or len(target) < _TELLING:
-        return None
-    copies = (_copied(pairs, path) for path in _places(source))
+    telling = bool(target) if isinstance(target, dict) else isinstance(target, str) and len(target) >= _TELLING
+    copies = (_copied(pairs, path) for path in _places(source)) if telling else ()
     return next((copy for copy in copies if copy is not None), None)
 
 
@@ -209,10 +208,10 @@ def _list(pairs: Sequence[tuple[Mapping[str, Any], list[Any]]], hint: Path) -> T
 
 
 def _objects(source: Mapping[str, Any], path: Path) -> list[dict[str, Any]]:
-    """The list of objects that stands there; an empty one if something else does."""
+    """The list of objects that stands there, each with its `index`; an empty one if something else does."""
     found = _at(source, path)
     parts = cast("list[Any]", found) if isinstance(found, list) else []
-    return parts if all(isinstance(part, dict) for part in parts) else []
+    return [{"index": i, **part} for i, part in enumerate(parts)] if all(isinstance(p, dict) for p in parts) else []
 
 
 def _at(source: Any, path: Path) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
@@ -451,6 +452,29 @@ async def test_the_log_has_the_turns_of_every_rollout_that_was_dropped(tmp_path:
         ids = tuple(attempt.result.trajectory.ids)
         committed = [i for name, i in logged if name == attempt.job.rules.seed and ids[: len(i)] == i]
         assert len(committed) >= len(attempt.result.trajectory.turns)
+
+
+@pytest.mark.parametrize("speculative", [False, True])
+def test_killed_at_any_byte_a_collection_made_again_leaves_no_gap_and_no_duplicate(
+    speculative: bool, tmp_path: Path
+) -> None:
+    """Rollouts are under way at the same time, so that their turns lie between each other's."""
+    plan = Plan(5, groups=3, in_flight=4, speculative=speculative)
+    expected, content = logged(plan, tmp_path / "whole")
+    assert len(expected) > 20
+    for number, cut in enumerate(range(0, len(content), len(content) // 25)):
+        log = tmp_path / str(number)
+        log.mkdir()
+        (log / "a.jsonl").write_bytes(content[:cut])
+        assert logged(plan, log)[0] == expected
+
+
+def logged(plan: Plan, log: Path) -> tuple[Counter[tuple[str, int, tuple[int, ...]]], bytes]:
+    with TransitionWriter(log, "a") as writer:
+        made = run_virtual(collect, plan, writer, backend=Backend.ASYNCIO)
+    assert audit(made) == []
+    transitions = Follower(log).poll(10_000).transitions
+    return Counter((t.rollout, t.level, t.ids) for t in transitions), (log / "a.jsonl").read_bytes()
 
 
 async def test_what_a_part_should_not_raise_ends_the_collection_with_that_error() -> None:

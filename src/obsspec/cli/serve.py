@@ -31,8 +31,6 @@ def serve(settings: ServeSettings) -> int:
 
     try:
         anyio.run(run, settings, listening)
-    except KeyboardInterrupt:
-        pass
     finally:
         for figures in seen:
             console.print(summary(figures))

@@ -6,7 +6,6 @@ The engine plays both roles of a policy: as long as its script has a next comman
 from __future__ import annotations
 
 import json
-import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ import httpx2
 import uvicorn
 
 from obsspec.integrations.proxy.app import application
+from obsspec.integrations.proxy.server import listen
 from obsspec.integrations.proxy.service import Service, open_service
 from obsspec.integrations.proxy.settings import ServeSettings
 from tests.policy.loopback import Loopback, Reply, Request, loopback
@@ -244,7 +244,7 @@ def join(data: bytes) -> Json:
 async def proxied(upstream: str, **options: Any) -> AsyncGenerator[tuple[str, Service], None]:
     """A proxy before `upstream`. Afterwards nothing is left of it: no branch, no byte, no request."""
     settings = replace(ServeSettings(upstream, gate=False), **options)
-    listener = socket.create_server(("127.0.0.1", 0))
+    listener = listen("127.0.0.1", 0)
     async with open_service(settings) as service:
         config = uvicorn.Config(
             application(service),

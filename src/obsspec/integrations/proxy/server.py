@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import signal
 import socket
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 
 import uvicorn
 
@@ -22,6 +25,19 @@ class _Server(uvicorn.Server):
         super().__init__(config)
         self._service = service
 
+    @contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        """Unlike uvicorn's own, it does not raise the signal again: there is something left to say."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = {each: signal.signal(each, self.handle_exit) for each in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for each, handler in before.items():
+                signal.signal(each, handler)
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._service.drain()
         await super().shutdown(sockets)
@@ -30,7 +46,8 @@ class _Server(uvicorn.Server):
 def listen(host: str, port: int) -> socket.socket:
     """A bound socket. Raises `ConfigError`."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    # With its protocol named: otherwise asyncio leaves the delays of Nagle's algorithm on.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((host, port))

@@ -16,7 +16,7 @@ from obsspec.integrations.proxy.wire import canonical
 Path = tuple[str | int, ...]
 Pair = tuple[Mapping[str, Any], Any]
 _ABSENT = object()
-_TELLING = 2  # characters from which on a text is taken to come from a field of another name
+_TELLING = 4  # characters from which on a JSON text is taken to come from a field of another name
 _NODES = 64  # places of a source that are looked at
 
 
@@ -142,8 +142,9 @@ def _copied(pairs: Sequence[Pair], path: Path) -> Copy | None:
 
 def _copied_from_elsewhere(pairs: Sequence[Pair]) -> Copy | None:
     source, target = pairs[0]
-    telling = bool(target) if isinstance(target, dict) else isinstance(target, str) and len(target) >= _TELLING
-    copies = (_copied(pairs, path) for path in _places(source)) if telling else ()
+    if len(canonical(target)) < _TELLING or not isinstance(target, (str, dict)):
+        return None
+    copies = (_copied(pairs, path) for path in _places(source))
     return next((copy for copy in copies if copy is not None), None)
 
 

@@ -16,7 +16,7 @@ from obsspec.testing.environment import ScriptedEnvironment
 from obsspec.values import Context, Exchange, Observation, Prediction, ToolCall
 from obsspec.world.cascade import Cascade
 from obsspec.world.replica import Replica, Replicas, ReplicaSettings, Silence
-from obsspec.world.replica_runs import Trouble
+from obsspec.world.replica_states import Trouble
 from obsspec.world.rules.model import Rules
 from obsspec.world.stages import Stage
 from tests.sandbox.support import eventually, host_processes
@@ -146,6 +146,23 @@ async def test_a_branch_that_is_committed_is_not_run_again() -> None:
         await one.commit("echo $RANDOM > r")
         again = await one.guess("cat r")
         assert again == second  # a second run would have drawn another number
+
+
+async def test_states_are_copied_ahead_only_as_long_as_branches_ask_for_them() -> None:
+    async with rollout() as one:
+        await one.step("echo 0 > f")
+        assert await eventually(lambda: one.replica.forks == 2)
+        for number in range(3):
+            await one.step(f"echo {number} >> f")
+        assert await eventually(lambda: one.replica.forks == 1)
+        first = await one.guess("echo more >> f")
+        second = await one.guess("wc -l < f", ahead=[first])
+        assert second.observations[0].text == "5\n(exit_code=0)"
+        assert await eventually(lambda: one.replica.forks == 3)  # those of both turns, and a copy of the second
+        third = await one.guess("rm f; ls", ahead=[first, second])
+        assert third.observations[0].text == "a\nd\n(exit_code=0)"
+        await one.step("echo more >> f")
+        await one.step("wc -l < f")
 
 
 async def test_old_forks_are_dropped_once_they_cannot_be_reached() -> None:

@@ -26,7 +26,8 @@ from obsspec.sandbox.profile import STANDARD, Profile
 from obsspec.sandbox.spec import SandboxSpec
 from obsspec.values import ConfigError, Context, Exchange, Observation, Prediction, SandboxError, ToolCall
 from obsspec.world.effects import Effects, effects
-from obsspec.world.replica_runs import Commands, Run, Runs, Trouble
+from obsspec.world.replica_runs import Runs
+from obsspec.world.replica_states import Commands, Run, Trouble
 from obsspec.world.stages import Prospect
 
 if TYPE_CHECKING:

@@ -7,10 +7,13 @@ import json
 import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain, islice
+from itertools import count as counting
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
@@ -19,7 +22,7 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from datasets import Dataset
-from transformers import TrainerCallback
+from transformers import PreTrainedTokenizerFast, PrinterCallback, TrainerCallback
 from trl import GRPOConfig
 
 from obsspec.integrations.trl.function import RolloutFunction, reward
@@ -59,11 +62,14 @@ def train_policy(start: Path, out: Path, settings: PolicySettings, rollouts: Rol
         kept = Kept(folder)
         function = RolloutFunction(
             partial(open_rollouts, rollouts, folder=out / ENGINES, seed=settings.seed, kept=kept, log=log),
-            _saver(versions, settings.keep_every),
+            saver(versions, settings.keep_every),
             model.config.eos_token_id,
         )
         stack.enter_context(function)
-        trainer = _trainer(model, function, out, settings, say)
+        families = known_families(settings.families)
+        tasks = suite(Split.TRAIN, settings.tasks, families, settings.difficulty, settings.task_seed)
+        tokenizer = tokenizer_of(load_vocabulary(), END)
+        trainer = make_trainer(model, tokenizer, [task.id for task in tasks], function, out, settings, say)
         checkpoint = last_complete(out / TRAINER)
         if checkpoint is not None:
             say(f"going on from {checkpoint.name}")
@@ -81,7 +87,7 @@ def _model(start: Path, settings: PolicySettings) -> PackedCausalLM:
     return PackedCausalLM(llama, load_vocabulary().control(END))
 
 
-def _saver(versions: VersionFolder, keep_every: int) -> Callable[[Any, Path], str]:
+def saver(versions: VersionFolder, keep_every: int) -> Callable[[Any, Path], str]:
     """Each step's adapter is a version; those between every so many go when the next one is there."""
 
     def save(trainer: Any, path: Path) -> str:
@@ -94,11 +100,20 @@ def _saver(versions: VersionFolder, keep_every: int) -> Callable[[Any, Path], st
     return save
 
 
-def _trainer(
-    model: PackedCausalLM, function: RolloutFunction, out: Path, settings: PolicySettings, say: Say
+def make_trainer(
+    model: PackedCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    prompts: list[str],
+    function: RolloutFunction,
+    out: Path,
+    settings: PolicySettings,
+    say: Say,
 ) -> PackedGRPOTrainer:
-    families = known_families(settings.families)
-    tasks = suite(Split.TRAIN, settings.tasks, families, settings.difficulty, settings.task_seed)
+    """TRL's trainer on these prompts; its checkpoints go to OUT/trainer, its log to OUT/log.jsonl.
+
+    The order of the prompts is fixed here: TRL's own is another one after a resumption.
+    """
+    order = shuffled(prompts, settings.seed, settings.steps * settings.prompts)
     micro = settings.micro_batch
     args = GRPOConfig(
         output_dir=str(out / TRAINER),
@@ -107,8 +122,7 @@ def _trainer(
         num_generations=settings.group,
         max_steps=settings.steps,
         learning_rate=settings.learning_rate,
-        lr_scheduler_type="constant_with_warmup",
-        warmup_steps=settings.warmup_steps,
+        lr_scheduler_type="constant",
         max_grad_norm=settings.clip,
         adam_beta2=0.95,
         weight_decay=0.0,
@@ -120,21 +134,30 @@ def _trainer(
         save_steps=1,
         save_total_limit=3,
         seed=settings.seed,
+        shuffle_dataset=False,
         report_to=[],
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,
         disable_tqdm=True,
     )
-    return PackedGRPOTrainer(
+    trainer = PackedGRPOTrainer(
         model=model,
         reward_funcs=reward,
         args=args,
-        train_dataset=Dataset.from_list([{"prompt": task.id} for task in tasks]),
-        processing_class=tokenizer_of(load_vocabulary(), END),
+        train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in order]),
+        processing_class=tokenizer,
         rollout_func=function,
         callbacks=[MergeAfterStep(model), MarkComplete(), _Log(out / LOG, settings.steps, say)],
     )
+    trainer.remove_callback(PrinterCallback)  # the log has it
+    return trainer
+
+
+def shuffled(prompts: Sequence[str], seed: int, count: int) -> list[str]:
+    """The first `count` of endless rounds through the prompts, each in an order of its own."""
+    rounds = (Random(f"{seed}/{n}").sample(list(prompts), len(prompts)) for n in counting())
+    return list(islice(chain.from_iterable(rounds), count))
 
 
 class _Log(TrainerCallback):

@@ -107,7 +107,6 @@ class WorldTrainer:
             "progress": asdict(self.progress),
             "factors": {n: t for group in self._model.groups() for n, t in group.tensors().items()},
             "optimizer": self._optimizer.state_dict(),
-            "settings": self._settings.as_config(),
         }
         part = self._folder / f"{CHECKPOINT}.part"
         with part.open("wb") as file:

@@ -17,7 +17,8 @@ from transformers import PreTrainedTokenizerFast
 from obsspec.integrations.trl.function import RolloutFunction
 from obsspec.models.adapter import read_adapter
 from obsspec.protocols import OnTokens, Policy, WorldModel
-from obsspec.rollout.collector import Collector, Environment, Job, Speculation
+from obsspec.rollout.async_collector import AsyncCollector
+from obsspec.rollout.collector import Environment, Job, Speculation
 from obsspec.rollout.rules import Limits, RolloutRules
 from obsspec.rollout.store import RunFolder
 from obsspec.speculation.session import SpeculationSettings
@@ -144,10 +145,9 @@ async def tiny_rollouts(
     log: TransitionWriter | None = None,
 ) -> AsyncGenerator[Rollouts, None]:
     async with open_live_policy(serving.open(adapter, name)) as live:
-        collector = Collector(
-            live, 4, Speculation(Guessing(), SpeculationSettings(depth=2)) if speculate else None, log
-        )
-        rollouts = _Noted(live, serving, collector, job, kept)
+        speculation = Speculation(Guessing(), SpeculationSettings(depth=2)) if speculate else None
+        collector = AsyncCollector(live, 4, speculation=speculation, log=log)
+        rollouts = _Noted(live, serving, collector, job, kept=kept)
         rollouts.made = made
         yield rollouts
 

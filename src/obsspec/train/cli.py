@@ -1,4 +1,4 @@
-"""`obsspec train`: record sessions, train an adapter on them, measure it; policy and world model by reinforcement."""
+"""`obsspec train`: record sessions, train an adapter on them, measure it; train policy and world model on rollouts."""
 
 from __future__ import annotations
 

@@ -13,6 +13,8 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from obsspec.train.policy_settings import PolicySettings
 from obsspec.train.terminal import RolloutSettings
 from obsspec.train.world_settings import WorldSettings
@@ -136,6 +138,5 @@ def _policy(run: Together) -> None:
     train_policy(run.policy_start, run.out / "policy", run.policy, rollouts, _say)
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+def _say(what: Any) -> None:
+    Console(soft_wrap=True).print(what)

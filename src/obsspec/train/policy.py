@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import shutil
 from collections.abc import Callable, Sequence
@@ -22,7 +20,7 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from datasets import Dataset
-from transformers import PreTrainedTokenizerFast, PrinterCallback, TrainerCallback
+from transformers import PreTrainedTokenizerFast, PrinterCallback
 from trl import GRPOConfig
 
 from obsspec.integrations.trl.function import RolloutFunction, reward
@@ -32,9 +30,11 @@ from obsspec.models.tokenizer import load_vocabulary
 from obsspec.rollout.store import RunFolder
 from obsspec.tasks.suite import suite
 from obsspec.tasks.task import Split
+from obsspec.train.account_table import account_table
 from obsspec.train.adapter import apply_adapter, rank_of, save_adapter
 from obsspec.train.causal_lm import PackedCausalLM, tokenizer_of
 from obsspec.train.llama import Llama
+from obsspec.train.policy_log import Books, Log, Say, read_account
 from obsspec.train.policy_settings import PolicySettings
 from obsspec.train.policy_trainer import MarkComplete, MergeAfterStep, PackedGRPOTrainer, last_complete
 from obsspec.train.rollouts import Kept
@@ -44,13 +44,12 @@ from obsspec.train.transition_log import TransitionWriter
 from obsspec.train.versions import VersionFolder
 
 END = "<|im_end|>"
-TRAINER, VERSIONS, TRANSITIONS, LOG, ENGINES = "trainer", "policy", "transitions", "log.jsonl", "engines"
-Say = Callable[[str], None]
+TRAINER, VERSIONS, TRANSITIONS, LOG = "trainer", "policy", "transitions", "log.jsonl"
+ENGINES, ACCOUNT = "engines", "account.json"
 
 
 def train_policy(start: Path, out: Path, settings: PolicySettings, rollouts: RolloutSettings, say: Say) -> None:
     """Train, or go on training, until `settings.steps`. Killed at any time, the same call goes on from there."""
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     config = {"start": str(start), **settings.as_config(), **rollouts.as_config()}
     folder = RunFolder(out, config)
     keep_memory()
@@ -59,9 +58,11 @@ def train_policy(start: Path, out: Path, settings: PolicySettings, rollouts: Rol
     versions = VersionFolder(out / VERSIONS, "policy")
     with ExitStack() as stack:
         log = stack.enter_context(TransitionWriter(out / TRANSITIONS, "policy"))
-        kept = Kept(folder)
+        kept, account = Kept(folder), read_account(out / ACCOUNT)
         function = RolloutFunction(
-            partial(open_rollouts, rollouts, folder=out / ENGINES, seed=settings.seed, kept=kept, log=log),
+            partial(
+                open_rollouts, rollouts, folder=out / ENGINES, seed=settings.seed, kept=kept, log=log, account=account
+            ),
             saver(versions, settings.keep_every),
             model.config.eos_token_id,
         )
@@ -70,11 +71,13 @@ def train_policy(start: Path, out: Path, settings: PolicySettings, rollouts: Rol
         tasks = suite(Split.TRAIN, settings.tasks, families, settings.difficulty, settings.task_seed)
         tokenizer = tokenizer_of(load_vocabulary(), END)
         trainer = make_trainer(model, tokenizer, [task.id for task in tasks], function, out, settings, say)
+        trainer.add_callback(Books(out / ACCOUNT, account))
         checkpoint = last_complete(out / TRAINER)
         if checkpoint is not None:
             say(f"going on from {checkpoint.name}")
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     final = versions.publish(settings.steps, lambda path: save_adapter(model.llama, path), {"step": settings.steps})
+    say(account_table(account))
     say(f"finished after {settings.steps} steps, adapter: {final.adapter}")
 
 
@@ -148,7 +151,7 @@ def make_trainer(
         train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in order]),
         processing_class=tokenizer,
         rollout_func=function,
-        callbacks=[MergeAfterStep(model), MarkComplete(), _Log(out / LOG, settings.steps, say)],
+        callbacks=[MergeAfterStep(model), MarkComplete(), Log(out / LOG, settings.steps, say)],
     )
     trainer.remove_callback(PrinterCallback)  # the log has it
     return trainer
@@ -158,22 +161,3 @@ def shuffled(prompts: Sequence[str], seed: int, count: int) -> list[str]:
     """The first `count` of endless rounds through the prompts, each in an order of its own."""
     rounds = (Random(f"{seed}/{n}").sample(list(prompts), len(prompts)) for n in counting())
     return list(islice(chain.from_iterable(rounds), count))
-
-
-class _Log(TrainerCallback):
-    """One line for each step, the file written anew from what the trainer knows: a resumed run repeats nothing."""
-
-    def __init__(self, path: Path, steps: int, say: Say) -> None:
-        self._path, self._steps, self._say = path, steps, say
-
-    def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        part = self._path.with_suffix(".part")
-        part.write_text("".join(json.dumps(entry) + "\n" for entry in state.log_history), encoding="utf-8")
-        part.replace(self._path)
-        now = state.log_history[-1]
-        if "reward" in now:
-            self._say(
-                f"step {state.global_step} of {self._steps}  reward {now['reward']:.3f}  loss {now['loss']:.4f}  "
-                f"turns {now['rollouts/turns']:.1f}  match {now.get('rollouts/match', float('nan')):.2f}  "
-                f"rollouts {now['rollouts/collect_s']:.0f} s  training {now['step_time']:.0f} s"
-            )

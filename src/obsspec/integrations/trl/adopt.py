@@ -15,7 +15,8 @@ from obsspec.integrations.trl.versions import check_trl
 from obsspec.models.peft_adapter import from_peft
 from obsspec.policy.retry import Retrying
 from obsspec.protocols import Renderer
-from obsspec.rollout.collector import Collector, Environment, Job, Speculation
+from obsspec.rollout.async_collector import AsyncCollector
+from obsspec.rollout.collector import Environment, Job, Speculation
 from obsspec.rollout.rules import Limits, RolloutRules
 from obsspec.speculation.expected_value import ExpectedValueGate, GateSettings
 from obsspec.speculation.session import SpeculationSettings
@@ -44,7 +45,7 @@ class _Pipeline:
     async def open(self, adapter: Path, name: str) -> AsyncGenerator[Rollouts, None]:
         async with open_live_policy(self.serving.open(adapter, name)) as live:
             speculate = self.speculation or self._usual
-            collector = Collector(Retrying(live), self.concurrency, speculate(live))
+            collector = AsyncCollector(Retrying(live), self.concurrency, speculation=speculate(live))
             yield Rollouts(live, self.serving, collector, self._job)
 
     def _usual(self, live: LivePolicy) -> Speculation:

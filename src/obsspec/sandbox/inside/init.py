@@ -104,7 +104,7 @@ class Init:
         return [self._rules.home, SCRATCH]
 
     def _execute(self, command: bytes, environment: dict[str, str], timeout_s: float) -> run.Result:
-        spared = processes.sessions() if self._jobs else set[int]()
+        spared: set[int] = processes.sessions() if self._jobs else set()
         result = run.run(self._reactor, self._shell(command, environment), self._head, timeout_s, spared)
         self._jobs = processes.any_living()
         return result

@@ -9,7 +9,6 @@ generation, prompt tokens between the request and the first token.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
@@ -25,15 +24,6 @@ SLOWING = 0.05  # of a further request, relative to a lone one, where the run do
 TELLS = 0.05  # variance of the number of generations under way from which on it tells
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True, slots=True)
-class _Generation:
-    new: int  # prompt tokens that were not there before
-    tokens: int
-    sent_s: float
-    first_s: float
-    last_s: float
 
 
 def engine_cost(arms: Sequence[Sequence[RolloutResult]], chunk: int) -> StepCost:
@@ -58,7 +48,7 @@ def engine_cost(arms: Sequence[Sequence[RolloutResult]], chunk: int) -> StepCost
 
 def _equations(arm: Sequence[RolloutResult], chunk: int) -> tuple[Floats, Floats]:
     """Rows and seconds: of each generation from the first token to the last one, and from the request to the first."""
-    made = [_row(each) for result in arm for each in _generations(result.trajectory)]
+    made = [each for result in arm for each in _generations(result.trajectory)]
     new, tokens, sent, first, last = np.array(made, dtype=float).reshape(-1, 5).T
     begun, ended, dropped = np.array([*_dropped(arm)], dtype=float).reshape(-1, 3).T
     decoded = _amounts(np.append(first, begun), np.append(last, ended), np.append(tokens - 1, dropped))
@@ -112,15 +102,12 @@ def _dropped(arm: Sequence[RolloutResult]) -> Iterator[tuple[float, float, int]]
                 yield span.start_s, span.end_s, span.tokens
 
 
-def _row(made: _Generation) -> tuple[float, ...]:
-    return made.new, made.tokens, made.sent_s, made.first_s, made.last_s
-
-
-def _generations(trajectory: Trajectory) -> Iterator[_Generation]:
+def _generations(trajectory: Trajectory) -> Iterator[tuple[float, ...]]:
+    """Prompt tokens that were not there before, tokens, and when it was sent, had its first token, and its last."""
     for turn, gap in zip(trajectory.turns, gaps(trajectory), strict=False):
         timing, tokens = turn.completion.timing, len(turn.completion.token_ids)
         if timing is not None and tokens:
-            yield _Generation(gap, tokens, timing.sent_s, timing.first_s, timing.last_s)
+            yield gap, tokens, timing.sent_s, timing.first_s, timing.last_s
 
 
 def gaps(trajectory: Trajectory) -> list[int]:

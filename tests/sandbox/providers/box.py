@@ -20,6 +20,7 @@ from tests.sandbox.support import host_processes
 
 SUPERVISOR = Path(__file__).with_name("supervisor.py")
 PYTHON = f"{sys.base_prefix}/bin"
+CLOSE_S = 5.0
 MARK = f"box-of-{os.getpid()}"
 
 
@@ -78,15 +79,22 @@ class Box:
 
     async def close(self) -> None:
         self.closed = True
+        assert self._process.stdin is not None
+        with anyio.move_on_after(CLOSE_S, shield=True):
+            await self._process.stdin.aclose()
+            await self._process.wait()
+        if self._process.returncode is None:
+            self._process.kill()
         with anyio.CancelScope(shield=True):
-            if self._process.returncode is None:
-                self._process.kill()
             await self._process.aclose()
         self._tell()
 
 
 async def start_box(tasks: TaskGroup, path: str = f"{PYTHON}:/usr/bin:/bin") -> Box:
-    """It lives until `close`. `path`: where its programs are looked for."""
+    """It lives until `close`. `path`: where its programs are looked for.
+
+    It takes requests when it is returned: bubblewrap leaves its child behind if it is killed while it starts.
+    """
     places = [part for name in ("/tmp", "/var/tmp", "/home", "/run") for part in ("--tmpfs", name)]
     arguments = [
         *(str(find_bubblewrap()), "--unshare-user", "--unshare-pid", "--unshare-net", "--unshare-ipc"),
@@ -98,6 +106,8 @@ async def start_box(tasks: TaskGroup, path: str = f"{PYTHON}:/usr/bin:/bin") -> 
     ]
     box = Box(await spawn(arguments, stderr=None))
     tasks.start_soon(box.read)
+    with anyio.CancelScope(shield=True):
+        await box.execute(["true"], 10)
     return box
 
 

@@ -9,8 +9,8 @@ and "withdrawn" (ids that nobody wants any more), and one of:
     {"tree": byte limit}                                           ->  {"tree": {path: [kind, mode, content]}}
     {}                                                             ->  {"ok": true}: only to say what is withdrawn
 
-or {"error": one line}. An answer that is not there after `wait_s` is {"pending": true}: ask again under the same id. A
-connection that ends withdraws nothing, because providers end executions for reasons of their own.
+or {"error": one line}. A command or a set-up that has no answer after `wait_s` gives {"pending": true}: ask again under
+the same id. A connection that ends withdraws nothing, because providers end executions for reasons of their own.
 """
 
 from __future__ import annotations

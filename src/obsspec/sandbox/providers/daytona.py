@@ -36,7 +36,7 @@ class DaytonaSandboxes:
         config: Mapping[str, Any] | None = None,
         settings: RunnerSettings | None = None,
     ) -> None:
-        self._sdk = load("daytona", (0, 200), (1, 0))
+        self._sdk = load("daytona", (0, 226), (1, 0))
         self._create = dict(create or {})
         self._config = dict(config or {})
         self._settings = settings or RunnerSettings(home=HOME)

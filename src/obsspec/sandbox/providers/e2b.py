@@ -26,7 +26,7 @@ class E2BSandboxes:
     """
 
     def __init__(self, create: Mapping[str, Any] | None = None, settings: RunnerSettings | None = None) -> None:
-        self._sdk = load("e2b", (2, 60), (3, 0))
+        self._sdk = load("e2b", (2, 63), (3, 0))
         self._create = dict(create or {})
         self._settings = settings or RunnerSettings()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from obsspec.sandbox import canonical
@@ -59,7 +59,7 @@ class RunnerSettings:
     timeout_s: float = 30.0
     max_characters: int = canonical.MAX_CHARACTERS
     home: str = HOME
-    profile: Profile = field(default=STANDARD)
+    profile: Profile = STANDARD
     lifetime_s: float = 3600.0
 
     def __post_init__(self) -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def until_over(child: Child, said: list[str]) -> None:
 
 def test_a_process_that_was_killed_is_started_again(tmp_path: Path) -> None:
     said: list[str] = []
-    until_over(Child("world", count, (tmp_path,)), said)
+    until_over(Child("world", partial(count, tmp_path)), said)
     assert (tmp_path / "lives").read_text() == "xxx"
     assert len(said) == 2
     assert "signal 9" in said[0]
@@ -52,20 +53,20 @@ def test_a_process_that_was_killed_is_started_again(tmp_path: Path) -> None:
 
 def test_a_process_that_says_what_is_wrong_is_not(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="said why above"):
-        until_over(Child("policy", refuse, (tmp_path,)), [])
+        until_over(Child("policy", partial(refuse, tmp_path)), [])
 
 
 def test_stopping_ends_it(tmp_path: Path) -> None:
-    child = Child("world", sleep, (tmp_path,))
+    child = Child("world", partial(sleep, tmp_path))
     child.stop()
     assert child.process.exitcode is not None
 
 
 def test_it_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
     code = (
-        "import time; from pathlib import Path; from obsspec.train.co import Child\n"
+        "import time; from functools import partial; from pathlib import Path; from obsspec.train.co import Child\n"
         "from tests.train.test_co import sleep\n"
-        f"if __name__ == '__main__': Child('world', sleep, (Path({str(tmp_path)!r}),)); time.sleep(120)"
+        f"if __name__ == '__main__': Child('world', partial(sleep, Path({str(tmp_path)!r}))); time.sleep(120)"
     )
     (tmp_path / "parent.py").write_text(code)
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}

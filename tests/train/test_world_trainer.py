@@ -124,7 +124,7 @@ def test_killed_at_any_moment_it_trains_on_every_turn_once(tmp_path: Path) -> No
     reference = tiny_world(log, whole, order=Order.MIXED)
     reference.run(never, follow=False)
     random, kills = Random(5), 0
-    while not run_until(random.randrange(2, 6), random.random() * 0.05, log, killed):
+    while not run_until(random.randrange(4, 8), random.random() * 0.05, log, killed):
         kills += 1
     assert kills >= 2
     after = tiny_world(log, killed, order=Order.MIXED)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+from dataclasses import replace
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
@@ -236,8 +237,15 @@ def co(
         How the world model is trained.
     """
     run = _import("co", *_TRL)
-    both = run.Together(start, world_start or start, out, settings or PolicySettings(), rollouts or RolloutSettings())
-    run.train_together(both, world or WorldSettings(), _console.print)
+    log, versions = out / "policy" / "transitions", out / "world" / "versions"
+    rollouts = replace(rollouts or RolloutSettings(), world_model=str(versions))
+    of_world = (world_start or start, log, out / "world", world or WorldSettings())
+    run.train_together(
+        run.Policy(start, out / "policy", settings or PolicySettings(), rollouts),
+        run.World(*of_world, follow=True),
+        run.World(*of_world, follow=False),
+        _console.print,
+    )
 
 
 def _import(name: str, fix: str, *needs: str) -> Any:

@@ -7,7 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -25,45 +25,26 @@ _WRONG = 2  # exit status of a process that said what is wrong
 _STOP_S = 60.0
 
 Say = Callable[[str], None]
+Work = Callable[[], None]  # what a process does; it is pickled
 
 
-@dataclass(frozen=True, slots=True)
-class Together:
-    """A run of both: where the policy and the world model begin, and how the policy is trained."""
+def train_together(policy: Work, follow: Work, finish: Work, say: Say) -> None:
+    """`policy` to its end, `follow` beside it, then `finish`: each the work of a process of its own.
 
-    policy_start: Path
-    world_start: Path
-    out: Path
-    policy: PolicySettings
-    rollouts: RolloutSettings
-
-    @property
-    def log(self) -> Path:
-        return self.out / "policy" / "transitions"
-
-    @property
-    def world_out(self) -> Path:
-        return self.out / "world"
-
-
-def train_together(run: Together, world: WorldSettings, say: Say) -> None:
-    """Until the policy has made its steps and the world model has seen all their turns.
-
-    A process that is killed goes on from its checkpoint, some times. Raises `ConfigError` when one fails for good;
-    the other is stopped then, and the same call goes on.
+    One that is killed is started again, some times, and has to know how to go on. Raises `ConfigError` when one fails
+    for good; the others are stopped then.
     """
-    following = Child("world", _world, (run, world, True))
-    policy = Child("policy", _policy, (run,))
+    following, acting = Child("world", follow), Child("policy", policy)
     try:
-        while policy.running:
-            wait([child.process.sentinel for child in (policy, following) if child.running])
-            for child in (policy, following):
+        while acting.running:
+            wait([child.process.sentinel for child in (acting, following) if child.running])
+            for child in (acting, following):
                 child.look(say)
     finally:
-        for child in (policy, following):
+        for child in (acting, following):
             child.stop()
-    say("the policy is finished, the world model reads on to the end of the log")
-    last = Child("world", _world, (run, world, False))
+    say("the policy is finished, the world model reads the log to its end")
+    last = Child("world", finish)
     try:
         while last.running:
             wait([last.process.sentinel])
@@ -75,14 +56,14 @@ def train_together(run: Together, world: WorldSettings, say: Say) -> None:
 class Child:
     """A process that is started again when it is killed. It ends with this process, however that ends."""
 
-    def __init__(self, name: str, target: Callable[..., None], args: tuple[Any, ...]) -> None:
-        self._name, self._target, self._args = name, target, args
+    def __init__(self, name: str, work: Work) -> None:
+        self._name, self._work = name, work
         self._restarts = 0
         self.running = True
         self.process = self._start()
 
     def _start(self) -> SpawnProcess:
-        process = multiprocessing.get_context("spawn").Process(target=_inside, args=(self._target, self._args))
+        process = multiprocessing.get_context("spawn").Process(target=_inside, args=(self._work,))
         process.start()
         return process
 
@@ -108,7 +89,7 @@ class Child:
         self.process.join()
 
 
-def _inside(target: Callable[..., None], args: tuple[Any, ...]) -> None:
+def _inside(work: Work) -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
 
@@ -118,24 +99,42 @@ def _inside(target: Callable[..., None], args: tuple[Any, ...]) -> None:
 
     threading.Thread(target=leave, daemon=True).start()
     try:
-        target(*args)
+        work()
     except (ConfigError, EngineError) as error:
         sys.stderr.write(f"obsspec: {error}\n")
         sys.exit(_WRONG)
 
 
-def _world(run: Together, world: WorldSettings, follow: bool) -> None:
-    from obsspec.train.world import train_world
+@dataclass(frozen=True, slots=True)
+class World:
+    """The work of `obsspec train world`."""
 
-    os.nice(5)  # rollouts wait for the policy, nobody waits for a new version
-    train_world(run.world_start, run.log, run.world_out, world, _say, follow=follow)
+    start: Path
+    log: Path
+    out: Path
+    settings: WorldSettings
+    follow: bool
+
+    def __call__(self) -> None:
+        from obsspec.train.world import train_world
+
+        os.nice(5)  # rollouts wait for the policy, nobody waits for a new version
+        train_world(self.start, self.log, self.out, self.settings, _say, follow=self.follow)
 
 
-def _policy(run: Together) -> None:
-    from obsspec.train.policy import train_policy
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The work of `obsspec train policy`."""
 
-    rollouts = replace(run.rollouts, world_model=str(run.world_out / "versions"))
-    train_policy(run.policy_start, run.out / "policy", run.policy, rollouts, _say)
+    start: Path
+    out: Path
+    settings: PolicySettings
+    rollouts: RolloutSettings
+
+    def __call__(self) -> None:
+        from obsspec.train.policy import train_policy
+
+        train_policy(self.start, self.out, self.settings, self.rollouts, _say)
 
 
 def _say(what: Any) -> None:

@@ -105,6 +105,17 @@ async def test_wrong_options_are_named(options: dict[str, object], says: str) ->
             pass
 
 
+def test_a_missing_part_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    from obsspec.cli.serve import serve
+
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    for name in ("metrics", "app", "service", "server"):
+        monkeypatch.delitem(sys.modules, f"obsspec.integrations.proxy.{name}", raising=False)
+    monkeypatch.setitem(sys.modules, "prometheus_client.core", None)
+    with pytest.raises(ConfigError, match=r"pip install 'obsspec\[serve\]'"):
+        serve(ServeSettings("http://127.0.0.1:9"))
+
+
 async def test_a_port_in_use_is_named() -> None:
     from obsspec.integrations.proxy.server import listen
 

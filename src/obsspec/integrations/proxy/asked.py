@@ -12,6 +12,7 @@ from obsspec.integrations.proxy.wire import Headers, canonical, header, read_obj
 from obsspec.values import Tokens
 
 SESSION_HEADERS = (b"x-obsspec-session", b"x-session-id")  # ours, and that of verifiers and prime-rl
+_LARGEST = 2**32  # token id
 _CREDENTIALS = (b"authorization", b"api-key", b"x-api-key", b"cookie")
 # Say nothing about what is sampled, and may differ from request to request.
 UNSAID = frozenset((b"traceparent", b"tracestate", b"baggage", b"x-stainless-retry-count", b"date"))
@@ -106,7 +107,9 @@ def _units(route: Route, prompt: Any) -> tuple[str, ...] | Tokens | None:
     parts = cast("list[Any]", prompt)
     if route is Route.CHAT:
         return tuple(canonical(part) for part in parts) if all(isinstance(part, dict) for part in parts) else None
-    return tuple(parts) if all(type(part) is int and part >= 0 for part in parts) else None
+    if set(map(type, parts)) != {int} or min(parts) < 0 or max(parts) > _LARGEST:
+        return None
+    return tuple(parts)
 
 
 def _digest(*parts: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from types import MappingProxyType
+from typing import cast
 
 from obsspec.integrations.proxy.asked import Asked, Route
 from obsspec.integrations.proxy.chat import body_with, key_of, next_key
@@ -71,7 +72,7 @@ class IdTurns:
         self._actual: tuple[Sequence[Observation], Followup] | None = None
 
     def key(self, asked: Asked) -> GenerationKey:
-        return key_of(tuple(int(unit) for unit in asked.units), asked)
+        return key_of(cast("Tokens", asked.units), asked)
 
     def body(self, key: GenerationKey) -> bytes:
         return body_with(

@@ -357,6 +357,12 @@ def count_a_late_prediction_as_a_match(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Controller, "_outcome", staticmethod(outcome))
 
 
+@fault(checks.walks)
+def count_silence_as_a_failure(patch: pytest.MonkeyPatch) -> None:
+    original = Controller.prediction_ended
+    patch.setattr(Controller, "prediction_ended", lambda self, node, *, failed=False: original(self, node, failed=True))
+
+
 @fault(checks.episodes, "accounting")
 def lose_failed_predictions(patch: pytest.MonkeyPatch) -> None:
     original = Controller._settle

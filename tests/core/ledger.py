@@ -41,6 +41,7 @@ class Entry:
     branches: int = 0
     predict_asked: bool = False
     predict_ended: bool = False  # by itself, before anything else ended it
+    silent: bool = True  # nothing was said of it, and nothing failed
     outcome: Outcome | None = None
     handed: bool = False
     gone: str = ""  # how it left the tree
@@ -114,13 +115,16 @@ class Ledger:
         self._apply(self.controller.generation_failed(node))
 
     def predict(self, node: int, observations: tuple[Observation, ...]) -> None:
+        if node in self.predicting:
+            self.entries[node].silent = False
         self._apply(self.controller.predicted(node, Prediction(observations, "test", 0.5)))
 
-    def end_prediction(self, node: int) -> None:
+    def end_prediction(self, node: int, *, failed: bool = False) -> None:
         if node in self.predicting:
             self.predicting.discard(node)
             self.entries[node].predict_ended = True
-        self._apply(self.controller.prediction_ended(node))
+            self.entries[node].silent &= not failed
+        self._apply(self.controller.prediction_ended(node, failed=failed))
 
     def observe(self, observation: Observation) -> None:
         if self.head is not None and self.waiting is None and self.real is None:
@@ -274,7 +278,8 @@ class Ledger:
         if not entry.predict_asked:
             return Outcome.GATED
         if not entry.candidates:
-            return Outcome.FAILED if entry.predict_ended else Outcome.CANCEL
+            ended = Outcome.GATED if entry.silent else Outcome.FAILED
+            return ended if entry.predict_ended else Outcome.CANCEL
         if len(entry.refused) == len(entry.candidates):
             return Outcome.GATED
         if self.real is None:

@@ -147,7 +147,7 @@ class Driver:
             case Action.PREDICT if ledger.predicting:
                 self._predict(_choose(ledger.predicting, draw.pick), draw)
             case Action.END_PREDICTION if ledger.predicting:
-                ledger.end_prediction(_choose(ledger.predicting, draw.pick))
+                ledger.end_prediction(_choose(ledger.predicting, draw.pick), failed=draw.pick % 3 == 0)
             case Action.ABANDON:
                 self._abandon()
             case Action.STRAY:

@@ -27,7 +27,7 @@ def test_long_walks_reach_every_outcome_and_every_depth() -> None:
         ran += ledger.ran_ahead
         depths[ledger.controller.deepest] += 1
         breadths[max((entry.branches for entry in ledger.entries.values()), default=0)] += 1
-    assert min(outcomes[outcome] for outcome in Outcome) > 100
+    assert min(outcomes[outcome] for outcome in Outcome) > 70
     assert min(depths[depth] for depth in range(5)) > 10
     assert min(breadths[breadth] for breadth in range(5)) > 10
     assert sent > 500

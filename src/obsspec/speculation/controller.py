@@ -165,13 +165,15 @@ class Controller:
         node = self._nodes.get(node_id)
         if node is None or node.attempt is not Attempt.PENDING or len(node.candidates) >= self._breadth:
             return []
+        node.spoken = True
         return self._branch(node, prediction, weight_version, elapsed_s)
 
-    def prediction_ended(self, node_id: int) -> list[Command]:
-        """No more candidates will come, for whatever reason."""
+    def prediction_ended(self, node_id: int, *, failed: bool = False) -> list[Command]:
+        """No more candidates will come. A world model that had nothing to say has not `failed`."""
         node = self._nodes.get(node_id)
         if node is not None and node.attempt is Attempt.PENDING:
-            node.attempt = Attempt.PREDICTED if node.candidates else Attempt.FAILED
+            silent = Attempt.FAILED if failed or node.spoken else Attempt.SILENT
+            node.attempt = Attempt.PREDICTED if node.candidates else silent
         return []
 
     def closed(self) -> list[Command]:
@@ -335,7 +337,7 @@ class Controller:
     @staticmethod
     def _outcome(head: Node, right: Candidate | None, real_prompt: Tokens | None) -> Outcome:
         match head.attempt:
-            case Attempt.NONE | Attempt.GATED:
+            case Attempt.NONE | Attempt.GATED | Attempt.SILENT:
                 return Outcome.GATED
             case Attempt.FAILED:
                 return Outcome.FAILED

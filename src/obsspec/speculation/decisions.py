@@ -149,12 +149,11 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A committed turn is over. `error`: the world model failed, rather than had nothing to say."""
+    """A committed turn is over."""
 
     kind: str
     outcome: Outcome
     said: tuple[Said, ...] = ()
-    error: bool = False
 
 
 Seen = GenerationStarted | GenerationEnded | ToolEnded | Predicted | Settled

@@ -90,7 +90,7 @@ class Breaker:
 
     def saw(self, seen: Seen) -> None:
         if isinstance(seen, Settled):
-            if seen.outcome is Outcome.CANCEL or (seen.outcome is Outcome.FAILED and seen.error):
+            if seen.outcome in (Outcome.CANCEL, Outcome.FAILED):
                 self._fuse.record(failed=True)
             elif seen.said:
                 self._fuse.record(failed=False)

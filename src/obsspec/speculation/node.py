@@ -17,6 +17,7 @@ class Generation(StrEnum):
 class Attempt(StrEnum):
     NONE = "none"  # not tried (yet)
     GATED = "gated"
+    SILENT = "silent"  # asked, and had nothing to say
     PENDING = "pending"
     PREDICTED = "predicted"
     FAILED = "failed"
@@ -66,6 +67,7 @@ class Node:
     attempt: Attempt = Attempt.NONE
     candidates: list[Candidate] = field(default_factory=list[Candidate])
     branches_started: int = 0
+    spoken: bool = False  # something was predicted, usable or not
     children: list[Node] = field(default_factory=list["Node"])  # each with a key of its own
     sent_ahead: bool = False  # its call is with the sandbox, guarded
     settled: bool = False  # the outcome of its attempt is known

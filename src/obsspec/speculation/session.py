@@ -307,7 +307,7 @@ class Session:
     def _settle(self, command: Settle) -> None:
         work = self._work[command.node]
         span = work.predict_span
-        self._gate.saw(Settled(command.kind, command.outcome, command.said, bool(work.prediction_error)))
+        self._gate.saw(Settled(command.kind, command.outcome, command.said))
         self.report.attempts.append(
             Attempted(
                 level=command.level,
@@ -395,7 +395,7 @@ class Session:
             work.prediction_error = f"{type(error).__name__}: {error}"
         work.predicting = None
         self._end(work.predict_span, Fate.FAILED if work.prediction_error else Fate.KEPT, work.prediction_error)
-        self._run(self._controller.prediction_ended(node))
+        self._run(self._controller.prediction_ended(node, failed=bool(work.prediction_error)))
 
     def _version(self) -> str | None:
         return self._engine.weight_version if self._settings.strict_version else None

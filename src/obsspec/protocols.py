@@ -47,6 +47,15 @@ class Policy(Protocol):
     ) -> Completion: ...
 
 
+@runtime_checkable
+class Promotes(Protocol):
+    """A policy whose requests can still change priority, as long as they wait."""
+
+    def promote(self, prompt: Tokens, sampling: Sampling) -> None:
+        """A speculative request for exactly this has become the committed turn. Where none waits, nothing happens."""
+        ...
+
+
 Emit = Callable[[Prediction], None]  # called with each candidate as soon as it is there
 
 

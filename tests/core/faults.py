@@ -25,6 +25,7 @@ from obsspec.speculation.commands import (
     Generate,
     HandOver,
     HandOverFailure,
+    Promote,
     Settle,
 )
 from obsspec.speculation.controller import Controller
@@ -176,6 +177,16 @@ def do_not_go_deeper_after_a_match(patch: pytest.MonkeyPatch) -> None:
         return original(self, node) if node.parent is None and not node.children else []
 
     patch.setattr(Controller, "_maybe_predict", only_at_completion)
+
+
+@fault(checks.walks)
+def let_a_claimed_branch_wait_among_the_guesses(patch: pytest.MonkeyPatch) -> None:
+    original = Controller._promote
+
+    def promote(self: Controller, node: Node) -> list[Command]:
+        return [command for command in original(self, node) if not isinstance(command, Promote)]
+
+    patch.setattr(Controller, "_promote", promote)
 
 
 @fault(checks.walks)

@@ -15,6 +15,7 @@ from obsspec.speculation.commands import (
     HandOver,
     HandOverFailure,
     Predict,
+    Promote,
     Release,
     Settle,
 )
@@ -99,6 +100,8 @@ class Ledger:
             again = [c for c in commands if isinstance(c, Generate) and not c.speculative]
             assert not again, "a branch under this key was there: no new draw"
             done = self.entries[claimed].completion is not None
+            promoted = [c.node for c in commands if isinstance(c, Promote)]
+            assert promoted == ([] if done else [claimed]), "a running branch is wanted now, and said to be"
             assert (self.waiting is None) == done, "a finished branch is handed over at once, a running one is kept"
         self.real = None
 
@@ -174,6 +177,9 @@ class Ledger:
             match command:
                 case Generate():
                     self._generate(command)
+                case Promote():
+                    assert command.node == self.head
+                    assert command.node in self.generating
                 case Predict():
                     self._predict(command.node)
                 case CancelPrediction():

@@ -95,6 +95,25 @@ async def test_priorities_are_sent_to_servers_that_know_them() -> None:
     assert server.requests[0].headers["authorization"] == "Bearer k"
 
 
+@pytest.mark.parametrize("knows", [True, False])
+async def test_whether_a_server_knows_priorities_is_found_out(knows: bool) -> None:
+    """vLLM with the default policy refuses every request that has one."""
+
+    async def script(request: Request, reply: Reply) -> None:
+        if request.path == "/v1/models":
+            await reply.status(200, '{"data": [{"id": "m"}]}')
+        elif not knows and request.body.get("priority"):
+            await reply.status(400, '{"error": {"message": "Priority scheduling is not enabled."}}')
+        else:
+            await reply.status(200)
+            await reply.events(chunk([2], reason="stop"))
+
+    async with serving(script) as (policy, server):
+        await policy.check()
+        await policy.generate(PROMPT, SAMPLING, priority=Priority.SPECULATIVE)
+    assert server.requests[-1].body.get("priority") == (1 if knows else None)
+
+
 async def test_a08_a_server_that_ignores_the_stop_is_cut_and_hung_up_on() -> None:
     async def script(_request: Request, reply: Reply) -> None:
         await reply.status(200)

@@ -39,14 +39,14 @@ class TokenEndpointPolicy:
         *,
         weight_version: str = "",
         api_key: str = "",
-        priorities: bool = False,
+        priorities: bool | None = None,
         timeout_s: float = 120.0,
         connections: int | None = None,
     ) -> None:
         """`url` with or without `/v1`. `weight_version`: set the attribute whenever new weights are published.
 
-        `priorities`: the server runs with `--scheduling-policy priority`. `timeout_s`: the longest silence.
-        `connections`: at most so many requests at a time, the others wait; None is no limit.
+        `priorities`: the server runs with `--scheduling-policy priority`; None: `check` finds out. `timeout_s`: the
+        longest silence. `connections`: at most so many requests at a time, the others wait; None is no limit.
         """
         root = url.rstrip("/").removesuffix("/v1")
         self._engine = f"engine {root}"
@@ -75,6 +75,16 @@ class TokenEndpointPolicy:
             raise ConfigError(f"{self._engine} answers no list of models: give the URL of a vLLM server")
         if self._model not in names:
             raise ConfigError(f"{self._engine} serves {', '.join(names)}, not {self._model}: name one of them")
+        if self._priorities is None:
+            self._priorities = await self._takes_priorities()
+
+    async def _takes_priorities(self) -> bool:
+        """vLLM refuses a priority unless it schedules by priority; a server that ignores it is not harmed by it."""
+        request = {"model": self._model, "prompt": [0], "max_tokens": 1, "priority": _PRIORITY[Priority.SPECULATIVE]}
+        try:
+            return (await self._client.post("/completions", json=request)).status_code == 200
+        except httpx2.HTTPError:
+            return False
 
     async def generate(
         self,

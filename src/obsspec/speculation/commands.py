@@ -27,6 +27,13 @@ class Generate:
 
 
 @dataclass(frozen=True, slots=True)
+class Promote:
+    """The loop waits for the generation of `node`, which was started as speculation and has not ended."""
+
+    node: int
+
+
+@dataclass(frozen=True, slots=True)
 class Predict:
     """Ask the world model for the observations of `node`'s turn."""
 
@@ -103,6 +110,7 @@ class Decided:
 
 Command = (
     Generate
+    | Promote
     | Predict
     | CancelPrediction
     | ExecuteGuarded

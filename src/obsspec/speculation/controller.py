@@ -26,6 +26,7 @@ from obsspec.speculation.commands import (
     HandOver,
     HandOverFailure,
     Predict,
+    Promote,
     Release,
     Settle,
 )
@@ -226,7 +227,7 @@ class Controller:
         self._head = node
         node.parent = None
         self._waiting = True
-        commands = self._hand_over(node)
+        commands: list[Command] = self._hand_over(node) or [Promote(node.id)]
         for below in node.subtree():  # one observation is verified: the chain may grow by one, and is more likely
             commands += self._maybe_send_ahead(below)
             commands += self._maybe_predict(below)

@@ -15,7 +15,7 @@ from anyio import TaskHandle
 from anyio.abc import TaskGroup
 
 from obsspec.history import guard_after
-from obsspec.protocols import Continuation, GuardedSandbox, OnTokens, Policy, Sandbox, WorldModel
+from obsspec.protocols import Continuation, GuardedSandbox, OnTokens, Policy, Promotes, Sandbox, WorldModel
 from obsspec.speculation.ahead import Ahead
 from obsspec.speculation.clients import SessionPolicy, SessionSandbox
 from obsspec.speculation.commands import (
@@ -28,6 +28,7 @@ from obsspec.speculation.commands import (
     HandOver,
     HandOverFailure,
     Predict,
+    Promote,
     Release,
     Settle,
 )
@@ -215,6 +216,8 @@ class Session:
             match command:
                 case Generate():
                     self._start_generation(command)
+                case Promote():
+                    self._promote(self._work[command.node].key)
                 case Predict():
                     self._start_prediction(command.node)
                 case CancelPrediction():
@@ -241,6 +244,10 @@ class Session:
         work = self._work[command.node] = _Work(command.key, span)
         self._gate.saw(GenerationStarted(id(work), span.start_s))
         work.generating = self._tasks.start_soon(self._generate, command.node, work, name="generate")
+
+    def _promote(self, key: GenerationKey) -> None:
+        if isinstance(self._engine, Promotes):
+            self._engine.promote(key.prompt, key.sampling)
 
     def _start_prediction(self, node: int) -> None:
         context = self._controller.context(node)

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import httpx2
+from anyio.abc import TaskGroup
 
+from obsspec.policy.engine_load import EngineLoad
 from obsspec.policy.sampled import Sampled
 from obsspec.policy.transport import check_status, engine_errors, events, expected_shape, http_client
 from obsspec.protocols import OnTokens
@@ -28,7 +31,8 @@ _NO_OTHER_SAMPLER = {
 class TokenEndpointPolicy:
     """A `Policy` by URL; also a world model's engine. Use as an async context manager.
 
-    Cancelling closes the connection, which makes vLLM abort the request. Where the server goes on after a stop token,
+    Cancelling closes the connection, which makes vLLM abort the request. While the context is open, the engine is asked
+    once a second how busy it is. Where the server goes on after a stop token,
     or ignores the stop tokens, the generation is cut at the first of them all the same.
     """
 
@@ -54,13 +58,26 @@ class TokenEndpointPolicy:
         self._priorities = priorities
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self._client = http_client(f"{root}/v1", timeout_s=timeout_s, connections=connections, headers=headers)
+        self._load = EngineLoad(root, headers)
+        self._tasks: TaskGroup
         self.weight_version = weight_version or model
 
     async def __aenter__(self) -> TokenEndpointPolicy:
+        self._tasks = await anyio.create_task_group().__aenter__()
+        self._tasks.start_soon(self._load.watch, name="engine-load")
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._client.aclose()
+        self._tasks.cancel_scope.cancel()
+        try:
+            await self._tasks.__aexit__(None, None, None)  # so that an error of the body stays as it is
+        finally:
+            await self._client.aclose()
+
+    @property
+    def busy(self) -> int:
+        """Requests in flight at the engine now: ours, and those of others if the engine has a `/metrics` page."""
+        return self._load.busy
 
     async def check(self) -> None:
         """Raises `ConfigError` when nothing answers at the URL or the model is not served there."""
@@ -97,7 +114,7 @@ class TokenEndpointPolicy:
         version = self.weight_version
         sampled = Sampled(sampling, on_tokens)
         request = self._request(prompt, sampling, priority)
-        with engine_errors(self._engine):
+        with self._load.request(), engine_errors(self._engine):
             async with self._client.stream("POST", "/completions", json=request) as response:
                 await check_status(response, self._engine)
                 ended = await self._read(response, sampled, prompt)

@@ -321,7 +321,8 @@ async def test_d02_cancelled_siblings_do_not_disturb_a_survivor() -> None:
                 async with anyio.create_task_group() as tasks:
                     for seed in (1, 2, 3):
                         tasks.start_soon(policy.generate, PROMPT, Sampling(max_tokens=4, seed=seed))
-                    await anyio.sleep(0.1)
+                    while len(server.requests) < 4:  # noqa: ASYNC110 - another task grows it
+                        await anyio.sleep(0.01)
                     tasks.cancel_scope.cancel()
         await server.settled()
     assert server.hung_up == 3

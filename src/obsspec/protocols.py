@@ -98,6 +98,22 @@ class GuardedSandbox(Sandbox, Protocol):
         ...
 
 
+Hear = Callable[[int, str], None]  # called with a number and a text
+
+
+@runtime_checkable
+class StreamingSandbox(Sandbox, Protocol):
+    """A sandbox that tells how an observation begins while its command still runs."""
+
+    def listen(self, hear: Hear) -> None:
+        """From now on `hear` is told the number of the command that runs (the sandbox's first is 1) and a text that
+        its observation's text is certain to begin with: whatever is still printed, and however it ends.
+
+        A command may be told of any number of times, each with more text, or never; not after it has been answered.
+        """
+        ...
+
+
 class Renderer(Protocol):
     """Messages to token ids and back. Prompts only ever grow; sampled ids are never re-encoded.
 

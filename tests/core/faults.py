@@ -13,6 +13,7 @@ from obsspec.history import History, Judgement
 from obsspec.render.terminal import TerminalRenderer
 from obsspec.rollout.rules import RolloutRules
 from obsspec.rollout.trajectory import Trajectory
+from obsspec.sandbox.canonical import Beginning, canonical
 from obsspec.sandbox.commands import Commands
 from obsspec.speculation import session as session_module
 from obsspec.speculation.ahead import Ahead
@@ -342,7 +343,8 @@ def send_calls_that_may_never_be_made(patch: pytest.MonkeyPatch) -> None:
     def send(self: Controller, node: Node) -> list[Command]:
         if self.guarded and node.may_be_sent_ahead:
             node.sent_ahead = True
-            return [ExecuteGuarded(node.id)]
+            assert node.turn is not None
+            return [ExecuteGuarded(node.id, node.turn.calls[0], self._before_turn(node))]
         return original(self, node)
 
     def single_turns_are_skipped(self: Node) -> bool:
@@ -352,6 +354,48 @@ def send_calls_that_may_never_be_made(patch: pytest.MonkeyPatch) -> None:
     assert may is not None
     patch.setattr(Controller, "_maybe_send_ahead", send)
     patch.setattr(Node, "may_be_sent_ahead", property(single_turns_are_skipped))
+
+
+# What is heard early -----------------------------------------------------------------------------------------------
+
+
+@fault(checks.walks)
+def keep_what_begins_like_a_prediction(patch: pytest.MonkeyPatch) -> None:
+    original = Controller.partly_observed
+
+    def partly_observed(self: Controller, number: int, beginning: str) -> list[Command]:
+        for candidate in self.head.candidates if self.head else []:
+            if candidate.observations[0].text.startswith(beginning):
+                return self.observed(candidate.observations)
+        return original(self, number, beginning)
+
+    patch.setattr(Controller, "partly_observed", partly_observed)
+
+
+@fault(checks.walks)
+def start_what_is_known_to_be_wrong(patch: pytest.MonkeyPatch) -> None:
+    original = Controller._maybe_start
+
+    def start(self: Controller, node: Node, number: int, version: str | None, elapsed_s: float) -> list[Command]:
+        node.candidates[number].contradicted = False
+        return original(self, node, number, version, elapsed_s)
+
+    patch.setattr(Controller, "_maybe_start", start)
+
+
+@fault(checks.walks)
+def hear_of_another_command(patch: pytest.MonkeyPatch) -> None:
+    original = Controller.partly_observed
+    patch.setattr(Controller, "partly_observed", lambda self, number, text: original(self, number + 1, text))
+
+
+@fault(checks.beginnings)
+def tell_what_may_still_go(patch: pytest.MonkeyPatch) -> None:
+    def add(self: Beginning, lines: bytes) -> bool:
+        self.text = canonical(lines)
+        return True
+
+    patch.setattr(Beginning, "add", add)
 
 
 # What is counted ---------------------------------------------------------------------------------------------------

@@ -46,6 +46,29 @@ def body(stdout: bytes, stderr: bytes) -> str:
     return "\n".join(part for part in parts if part)
 
 
+class Beginning:
+    """What an observation's text is certain to begin with, from the lines that stdout has so far.
+
+    Whole lines only: an escape sequence, a character or a CR that is not over may still change its line, and none of
+    them goes beyond it. Space at the end may still go. stderr comes after stdout, so it says nothing before the end.
+    """
+
+    def __init__(self, max_characters: int = MAX_CHARACTERS) -> None:
+        self.max_characters = max_characters
+        self._lines = ""
+        self.text = ""
+
+    def add(self, lines: bytes) -> bool:
+        """More lines, the last one ended. Whether more is certain now."""
+        before = self.text
+        if len(before) < self.max_characters:
+            self._lines += canonical(lines)
+            certain = self._lines.rstrip(" \t\n")[: self.max_characters]
+            ended = certain and self._lines[len(certain) : len(certain) + 1] == "\n"
+            self.text = certain + "\n" if ended else certain
+        return self.text != before
+
+
 def observe(
     stdout: bytes,
     stderr: bytes,

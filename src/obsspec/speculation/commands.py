@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from obsspec.speculation.decisions import Decision, Said
-from obsspec.values import Completion, GenerationKey, Outcome, ToolCall
+from obsspec.values import Completion, GenerationKey, Guard, Outcome, ToolCall
 
 
 class DiscardReason(StrEnum):
@@ -52,6 +52,8 @@ class ExecuteGuarded:
     """Send the call of `node`'s turn ahead, under the condition that all observations above it are right."""
 
     node: int
+    call: ToolCall
+    guard: Guard
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import count
 
+from obsspec.history import FRESH, advance
 from obsspec.protocols import Continuation, Followup
 from obsspec.speculation.classes import command_class
 from obsspec.speculation.commands import (
@@ -31,6 +32,7 @@ from obsspec.speculation.commands import (
     Settle,
 )
 from obsspec.speculation.completions import extends
+from obsspec.speculation.contradiction import contradicts
 from obsspec.speculation.decisions import Look, Said, Start
 from obsspec.speculation.gate import Gate
 from obsspec.speculation.node import Attempt, Candidate, Generation, Node, Origin
@@ -39,6 +41,7 @@ from obsspec.values import (
     Context,
     Exchange,
     GenerationKey,
+    Guard,
     Observation,
     Outcome,
     Prediction,
@@ -66,7 +69,9 @@ class Controller:
         self._head: Node | None = None
         self._waiting = False
         self._next_level = 0  # the level of the next head when there is none
-        self._history: list[Exchange] = []  # exchanges of the committed turns before the head
+        self._history: list[Exchange] = []  # exchanges of the committed turns, the head's own once it is observed
+        self._before = FRESH  # the commands before those of the head's turn, or of the next head's
+        self._begun = (0, "")  # the command that was last heard of, and how its observation begins
         self._closed = False
         self.guarded = False
         self.deepest = 0  # the longest chain of unverified observations that started a generation
@@ -108,6 +113,7 @@ class Controller:
         commands += self._release(head)
         if len(self._history) == head.level:  # no `observed` told us what the turn's observations were
             self._history.append(self._exchange(head, child))
+        self._before = advance(self._before, self._history[head.level])
         if child is None:
             return commands + self._start_head(key, head.level + 1)
         return commands + self._promote(child)
@@ -126,6 +132,13 @@ class Controller:
             if child.key.prompt != real:
                 commands += self._discard(child, DiscardReason.MISMATCH)
         return commands
+
+    def partly_observed(self, number: int, beginning: str) -> list[Command]:
+        """The observation of the sandbox's command `number` is certain to begin like this, however it ends: branches
+        on another one are dropped at once. Nothing is ever kept for it: that takes the whole observation.
+        """
+        self._begun = (number, beginning)
+        return self._contradict()
 
     def completed(self, node_id: int, completion: Completion) -> list[Command]:
         node = self._nodes.get(node_id)
@@ -219,15 +232,16 @@ class Controller:
 
     def _start_head(self, key: GenerationKey, level: int) -> list[Command]:
         self._head = self._add(key, level)
-        self._waiting = True
+        self._waiting, self._begun = True, (0, "")  # whatever was heard was not of this turn
         return [Generate(self._head.id, key, speculative=False)]
 
     def _promote(self, node: Node) -> list[Command]:
         """The branch is the committed turn now: whatever it sampled, it is kept and finished."""
         self._head = node
-        node.parent = None
+        node.parent, node.before = None, self._before
         self._waiting = True
         commands: list[Command] = self._hand_over(node) or [Promote(node.id)]
+        commands += self._contradict()
         for below in node.subtree():  # one observation is verified: the chain may grow by one, and is more likely
             commands += self._maybe_send_ahead(below)
             commands += self._maybe_predict(below)
@@ -248,8 +262,37 @@ class Controller:
             return []
         if node.parent is not self._head and not (node.parent and node.parent.sent_ahead):
             return []
+        assert node.turn is not None
         node.sent_ahead = True
-        return [ExecuteGuarded(node.id)]
+        return [ExecuteGuarded(node.id, node.turn.calls[0], self._before_turn(node))]
+
+    def _before_turn(self, node: Node) -> Guard:
+        """What the sandbox has executed before the node's turn, if all observations above it are right."""
+        if node.parent is None:
+            return self._before
+        if node.before is None:
+            assert node.parent.turn is not None
+            above = Exchange(node.parent.turn.calls, node.observations)
+            node.before = advance(self._before_turn(node.parent), above)
+        return node.before
+
+    def _contradict(self) -> list[Command]:
+        """Drop what stands on an observation of the head's turn that begins otherwise than the real one."""
+        head = self._head
+        if head is None or self._waiting or head.settled or head.turn is None:
+            return []
+        number, beginning = self._begun
+        call = number - self._before.after - 1
+        if not 0 <= call < len(head.turn.calls):
+            return []
+        commands: list[Command] = []
+        for candidate in head.candidates:
+            if candidate.contradicted or not contradicts(candidate.observations[call].text, beginning):
+                continue
+            candidate.contradicted = True
+            for child in [child for child in head.children if child.key.prompt == candidate.prompt]:
+                commands += self._discard(child, DiscardReason.MISMATCH)
+        return commands
 
     def _maybe_predict(self, node: Node) -> list[Command]:
         head = self._head
@@ -278,12 +321,12 @@ class Controller:
             return []
         origin = Origin(prediction.source, prediction.confidence)
         node.candidates.append(Candidate(follow.prompt, origin, prediction.observations, follow.key))
-        return self._maybe_start(node, len(node.candidates) - 1, version, elapsed_s)
+        return [*self._contradict(), *self._maybe_start(node, len(node.candidates) - 1, version, elapsed_s)]
 
     def _maybe_start(self, node: Node, number: int, version: str | None, elapsed_s: float) -> list[Command]:
         """A branch for one of the node's candidates, if the gate lets it start now."""
         candidate = node.candidates[number]
-        if candidate.key is None:
+        if candidate.key is None or candidate.contradicted:
             return []
         kinds, chain = self._chain(node)
         origin = candidate.origin
@@ -296,6 +339,7 @@ class Controller:
         key = replace(candidate.key, weight_version=version)
         child = self._add(key, node.level + 1, node, origin, candidate.observations)
         node.branches_started += 1
+        candidate.started = True
         assert self._head is not None
         self.deepest = max(self.deepest, child.level - self._head.level)
         return [decided, Generate(child.id, child.key, speculative=True)]
@@ -347,7 +391,8 @@ class Controller:
             case _ if not head.candidates or real_prompt is None:
                 return Outcome.CANCEL  # the prediction came late, or the observation never came
             case _:
-                return Outcome.MATCH if right is not None and not right.refused else Outcome.ROLLBACK
+                kept = right is not None and not right.refused and not right.contradicted
+                return Outcome.MATCH if kept else Outcome.ROLLBACK
 
     # The loop's rules. An error in them is the loop's to meet, should the turn be committed; here nothing follows. ---
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from obsspec.values import Completion, GenerationKey, Observation, Tokens, Turn
+from obsspec.values import Completion, GenerationKey, Guard, Observation, Tokens, Turn
 
 
 class Generation(StrEnum):
@@ -38,7 +38,8 @@ class Candidate:
     """One distinct predicted observation: the whole prompt it leads to, and where it came from.
 
     Equality with the real observation is equality of `prompt`: the encoded frame is what the policy would see. A
-    candidate without a `key` leaves no room to generate; one that the gate `refused` is only compared.
+    candidate without a `key` leaves no room to generate; one that the gate `refused` is only compared, and so is one
+    that is `contradicted` by how the real observation begins.
     """
 
     prompt: Tokens
@@ -46,10 +47,8 @@ class Candidate:
     observations: tuple[Observation, ...]
     key: GenerationKey | None
     refused: bool = False
-
-    @property
-    def started(self) -> bool:
-        return self.key is not None and not self.refused
+    started: bool = False
+    contradicted: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -69,6 +68,7 @@ class Node:
     branches_started: int = 0
     spoken: bool = False  # something was predicted, usable or not
     children: list[Node] = field(default_factory=list["Node"])  # each with a key of its own
+    before: Guard | None = None  # the commands before its turn's, once they were asked for
     sent_ahead: bool = False  # its call is with the sandbox, guarded
     settled: bool = False  # the outcome of its attempt is known
 

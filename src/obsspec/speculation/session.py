@@ -14,8 +14,16 @@ import anyio
 from anyio import TaskHandle
 from anyio.abc import TaskGroup
 
-from obsspec.history import guard_after
-from obsspec.protocols import Continuation, GuardedSandbox, OnTokens, Policy, Promotes, Sandbox, WorldModel
+from obsspec.protocols import (
+    Continuation,
+    GuardedSandbox,
+    OnTokens,
+    Policy,
+    Promotes,
+    Sandbox,
+    StreamingSandbox,
+    WorldModel,
+)
 from obsspec.speculation.ahead import Ahead
 from obsspec.speculation.clients import SessionPolicy, SessionSandbox
 from obsspec.speculation.commands import (
@@ -135,12 +143,14 @@ class Session:
     def sandbox(self, inner: Sandbox) -> Sandbox:
         """A client of `inner` that tells the session what the tools of the current turn answered.
 
-        The sandbox must be fresh if calls are sent ahead: their guards count its commands.
+        The sandbox must be fresh if calls are sent ahead, or if it streams: its commands are counted.
         """
         wanted = self._settings.guarded and not self._settings.strict_version
         if wanted and isinstance(inner, GuardedSandbox):
             self._ahead = Ahead(inner, self._tasks, self.report)
             self._controller.guarded = True
+        if isinstance(inner, StreamingSandbox):
+            inner.listen(self.heard)
         return SessionSandbox(self, inner)
 
     @property
@@ -187,6 +197,10 @@ class Session:
         if self._ahead is not None:
             self._ahead.check_taken()
 
+    def heard(self, number: int, beginning: str) -> None:
+        """The sandbox's command `number` answers something that begins like this."""
+        self._run(self._controller.partly_observed(number, beginning))
+
     def executed(self, observation: Observation) -> None:
         """The next tool call of the committed turn is done. With the last one the turn is observed, and learnt from."""
         head = self._controller.head
@@ -223,7 +237,7 @@ class Session:
                 case CancelPrediction():
                     self._cancel_prediction(command.node)
                 case ExecuteGuarded():
-                    self._send_ahead(command.node)
+                    self._send_ahead(command)
                 case HandOver():
                     self._hand_over(command)
                 case HandOverFailure():
@@ -259,12 +273,9 @@ class Session:
         context = self._named(context)
         work.predicting = self._tasks.start_soon(self._predict, node, work, context, name="predict")
 
-    def _send_ahead(self, node: int) -> None:
-        context = self._controller.context(node)
-        assert context is not None
+    def _send_ahead(self, command: ExecuteGuarded) -> None:
         assert self._ahead is not None
-        (call,) = context.calls
-        self._ahead.send(node, self._controller.level(node), call, guard_after(context.history))
+        self._ahead.send(command.node, self._controller.level(command.node), command.call, command.guard)
 
     def _withdraw(self, node: int, reason: str) -> None:
         if self._ahead is not None:

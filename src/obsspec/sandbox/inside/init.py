@@ -3,7 +3,8 @@
 Requests and answers are frames (`frames`); numbers are decimal text.
 
     open, rules, head, profile, environment, directories, files, commands  ->  ok  |  error, message
-    run, command, seconds       ->  done, exit code, flags, stdout, stderr
+    run, command, seconds, parts?  ->  done, exit code, flags, stdout, stderr
+                                before that, if parts are wanted, any number of: part, next lines of stdout
     cancel                      ->  nothing by itself: a `run` that is under way ends with flag c
     tree, byte limit            ->  ok, four fields for each path  |  error, message
 
@@ -20,6 +21,10 @@ from . import files, processes, run, state
 from .fields import Fields
 from .frames import encode
 from .reactor import Reactor
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ANSWERS = 1
 SETUP_TIMEOUT_S = 60.0
@@ -51,7 +56,7 @@ class Init:
             case "open":
                 return self._open(fields)
             case "run":
-                return self._run(fields.raw(), fields.real())
+                return self._run(fields.raw(), fields.real(), parts=bool(fields.number()))
             case "tree":
                 return self._tree(fields.number())
             case _:
@@ -90,14 +95,16 @@ class Init:
     def _roots(self) -> list[str]:
         return [self._rules.home, SCRATCH]
 
-    def _execute(self, command: bytes, environment: dict[str, str], timeout_s: float) -> run.Result:
-        return run.run(self._reactor, command, environment, self._rules, self._head, timeout_s)
+    def _execute(
+        self, command: bytes, environment: dict[str, str], timeout_s: float, tell: Callable[[bytes], None] | None = None
+    ) -> run.Result:
+        return run.run(self._reactor, command, environment, self._rules, self._head, timeout_s, tell)
 
-    def _run(self, command: bytes, timeout_s: float) -> list[bytes]:
+    def _run(self, command: bytes, timeout_s: float, *, parts: bool) -> list[bytes]:
         began = now_ns()
         self._step += 1
         self._tell_step()
-        result = self._execute(command, {"BASH_ENV": state.START}, timeout_s)
+        result = self._execute(command, {"BASH_ENV": state.START}, timeout_s, _tell if parts else None)
         kept = state.adopt(wanted=not (result.timed_out or result.cancelled))
         self._settle(began)
         flags = "".join(
@@ -129,6 +136,10 @@ class Init:
             return [b"ok", *files.read_tree(self._rules.home, limit)]
         except (files.TreeTooLargeError, OSError) as error:
             return [b"error", str(error).encode()]
+
+
+def _tell(lines: bytes) -> None:
+    send([b"part", lines])
 
 
 def forbid_user_namespaces() -> None:

@@ -5,6 +5,7 @@ Needs an engine that understands `return_token_ids` and `stop_token_ids`, as vLL
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
 import anyio
@@ -115,7 +116,8 @@ class TokenEndpointPolicy:
         sampled = Sampled(sampling, on_tokens)
         request = self._request(prompt, sampling, priority)
         with self._load.request(), engine_errors(self._engine):
-            async with self._client.stream("POST", "/completions", json=request) as response:
+            name = {"x-request-id": uuid.uuid4().hex}  # of this attempt: never used again
+            async with self._client.stream("POST", "/completions", json=request, headers=name) as response:
                 await check_status(response, self._engine)
                 ended = await self._read(response, sampled, prompt)
         return sampled.completion(ended, version)

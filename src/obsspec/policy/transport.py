@@ -43,7 +43,9 @@ def engine_errors(engine: str) -> Generator[None, None, None]:
     try:
         yield
     except httpx2.TimeoutException as error:
-        raise EngineError(f"{engine} did not answer in time ({type(error).__name__})") from error
+        may_still_run = isinstance(error, httpx2.ReadTimeout)  # nobody said that it is over: not to be run twice
+        message = f"{engine} did not answer in time ({type(error).__name__})"
+        raise EngineError(message, retryable=not may_still_run) from error
     except httpx2.HTTPError as error:
         raise EngineError(f"{engine}: {type(error).__name__}: {error}") from error
 

@@ -170,6 +170,7 @@ class ExpectedValueGate:
             case GenerationStarted():
                 self.load.started(seen.ticket, seen.now_s)
             case GenerationEnded():
+                self._breaker.saw(seen)
                 seconds = self.load.ended(seen.ticket, seen.now_s, seen.tokens)
                 if seen.finished:
                     self.estimates.generated(seconds)

@@ -344,7 +344,8 @@ class Session:
     def _generated(self, work: _Work, *, finished: bool) -> None:
         """Its generation is over, in whatever way; said once."""
         work.generating = None
-        self._gate.saw(GenerationEnded(id(work), anyio.current_time(), work.tokens, finished))
+        failed = work.error is not None
+        self._gate.saw(GenerationEnded(id(work), anyio.current_time(), work.tokens, finished, failed))
 
     @staticmethod
     def _end(span: Span | None, fate: Fate, reason: str = "") -> None:

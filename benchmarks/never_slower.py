@@ -66,7 +66,7 @@ class _Wrong:
 
 
 def settings_of(regime: str, tasks: int, latency: str, seed: int) -> CompareSettings:
-    base = CompareSettings(tasks=tasks, latency=latency, task_seed=seed)
+    base = CompareSettings(tasks=tasks, latency=latency, task_seed=seed, observation_only=False)
     match regime:
         case "fast":
             return replace(base, sandbox=SandboxKind.LOCAL)

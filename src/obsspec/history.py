@@ -9,21 +9,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import reduce
-from hashlib import sha256
 
+from obsspec import chain
+from obsspec.chain import LOST, START
 from obsspec.values import Exchange, Guard, Observation, Refusal, ToolCall
 
-START = "0" * 32  # nothing has been executed
-LOST = ""  # a command was cut off: no guard holds any more
+__all__ = ["FRESH", "LOST", "START", "History", "Judgement", "advance", "extend", "guard_after"]
 
 
 def extend(digest: str, call: ToolCall, observation: Observation) -> str:
     """The digest after one more command. Of the observation, what the policy sees of it."""
-    if digest == LOST:
-        return LOST
-    said = sha256(observation.text.encode("utf-8", "surrogatepass")).hexdigest()
-    command = sha256(call.command.encode("utf-8", "surrogatepass")).hexdigest()
-    return sha256(f"{digest} {command} {said}".encode()).hexdigest()[: len(START)]
+    return chain.extend(digest, call.command, observation.text)
 
 
 FRESH = Guard(0, START)
@@ -43,39 +39,35 @@ def guard_after(history: Sequence[Exchange]) -> Guard:
 
 
 class Judgement(StrEnum):
-    RUN = "run"
-    WAIT = "wait"  # for commands that are to come before
-    REFUSE = "refuse"
+    RUN = chain.RUN
+    WAIT = chain.WAIT
+    REFUSE = chain.REFUSE
 
 
 class History:
     """What a sandbox remembers of its commands: how many there were, the digest, and whether the state is settled."""
 
     def __init__(self) -> None:
-        self.number = 0  # of the last command that began
-        self._digest = START
-        self._settled = True
+        self._chain = chain.Chain()
+
+    @property
+    def number(self) -> int:
+        """Of the last command that began."""
+        return self._chain.number
 
     def begin(self) -> int:
         """The next command begins; returns its number. Without an `end` the history is lost."""
-        self.number += 1
-        self._before, self._digest = self._digest, LOST
-        return self.number
+        return self._chain.begin()
 
     def end(self, call: ToolCall, observation: Observation, *, jobs: bool) -> None:
         """The command that began last has answered. `jobs`: processes of this or an earlier command still run."""
-        self._digest = extend(self._before, call, observation)
-        self._settled = not (jobs or observation.timed_out or observation.state_lost)
+        settled = not (jobs or observation.timed_out or observation.state_lost)
+        self._chain.end(call.command, observation.text, settled=settled)
 
     def judge(self, guard: Guard) -> Judgement:
         """Between commands."""
-        if self._digest == LOST or guard.after < self.number:
-            return Judgement.REFUSE
-        if guard.after > self.number:
-            return Judgement.WAIT
-        return Judgement.RUN if guard.digest == self._digest and self._settled else Judgement.REFUSE
+        return Judgement(self._chain.judge(guard.after, guard.digest))
 
     def refusal(self, guard: Guard) -> Refusal:
         """Why a guard that is refused is refused."""
-        same = guard.after == self.number and guard.digest == self._digest
-        return Refusal.STATE if same else Refusal.HISTORY
+        return Refusal(self._chain.refusal(guard.after, guard.digest))

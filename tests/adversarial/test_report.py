@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from rich.console import Console
 
 from obsspec.cli.compare import _report
 from obsspec.compare.summary import Pair
+from obsspec.rollout.collector import Verdict
 from obsspec.rollout.store import RunFolder
 from obsspec.testing.world_model import Move
 from obsspec.values import ConfigError
@@ -45,3 +47,15 @@ def test_a_file_that_can_not_be_written_takes_nothing_along(tmp_path: Path, miss
     assert missing in str(error)
     assert "identical rollouts 1/1" in text
     assert json.loads((tmp_path / "summary.json").read_text())["pairs"] == 1
+
+
+def test_a_difference_in_the_third_arm_alone_fails_the_run(tmp_path: Path) -> None:
+    sequential, right = rollouts(None, 1)[0], rollouts(Move.RIGHT, 1)[0]
+    other = replace(right, verdict=Verdict(0.0))
+    for name, alone, status in (("good", right, 0), ("bad", other, 1)):
+        folder = RunFolder(tmp_path / name, {})
+        folder.claim("identity.json", {"exact": True})
+        console = Console(width=200)
+        with console.capture() as capture:
+            assert _report([Pair(sequential, right, alone)], folder, console) == status
+        assert f"observation only: identical rollouts {1 - status}/1" in capture.get()

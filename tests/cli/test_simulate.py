@@ -34,7 +34,7 @@ def test_regime_writes_map_and_picture(tmp_path: Path, capsys: pytest.CaptureFix
     options = ("--tool-s", 1.7, "--tokens", 40, "--match", 0.9, "--load", 4, "--coarse")
     assert run("regime", *options, "--out", tmp_path) == 0
     table = pq.read_table(tmp_path / "regime.parquet")
-    assert table.column("arm").to_pylist() == ["observation", "cascade"]
+    assert table.column("arm").to_pylist() == ["observation", "cascade", "guarded"]
     assert all(0 < reduction < 1 for reduction in table.column("reduction").to_pylist())
     assert (tmp_path / "regime.png").stat().st_size > 10_000
     assert "cascade" in capsys.readouterr().out
@@ -45,7 +45,7 @@ def test_plan_shows_what_to_expect(tmp_path: Path, capsys: pytest.CaptureFixture
     for result in (*rollouts(None, 2), *rollouts(Move.RIGHT, 2)):
         folder.append("speculative" if result.speculation else "sequential", result)
     figures = tmp_path / "plan.json"
-    run("plan", folder.path, "--depth", 1, "--depth", 2, "--rollouts", 4, "--json", figures)
+    run("plan", folder.path, "--depth", 1, "--depth", 2, "--rollouts", 4, "--no-guarded", "--json", figures)
     said = capsys.readouterr().out
     assert "scripted-right" in said
     assert "(sequential)" in said
@@ -57,9 +57,10 @@ def test_plan_shows_what_to_expect(tmp_path: Path, capsys: pytest.CaptureFixture
     [
         (("paper", "--tables", "depth,width"), "--tables: unknown width; known: main"),
         (("paper", "--batches", "0"), "--batches and --asynchronous must be at least 1"),
-        (("regime", "--arms", "magic"), "--arms: unknown magic; known: observation, cascade"),
+        (("regime", "--arms", "magic"), "--arms: unknown magic; known: observation, cascade, guarded"),
         (("regime", "--match", "1.5"), "a match of at most 0.99"),
         (("regime", "--load", "0"), "values of load"),
+        (("reference", "--match", "0"), "a match above 0"),
         (("plan", "/nowhere/at/all"), "no run folder"),
     ],
 )

@@ -124,3 +124,22 @@ def test_few_pairs_can_not_tell_distributions_apart_and_it_is_said(pairs: list[P
     assert "too few different pairs (3 < 14)" in judge(shifted, exact=False).line
     assert not judge(shifted, exact=True).good
     assert not judge([shifted[i % 3] for i in range(30)], exact=False).good
+
+
+def test_a_third_arm_stands_beside_the_others(pairs: list[Pair], tmp_path: Path) -> None:
+    wrong = rollouts(Move.WRONG)
+    three = [Pair(pair.sequential, pair.speculative, c) for pair, c in zip(pairs, wrong, strict=True)]
+    summary = summarize(three)
+    alone = summary["observation_only"]
+    assert alone == summarize([Pair(pair.sequential, c) for pair, c in zip(pairs, wrong, strict=True)])
+    assert {**summarize(pairs), "observation_only": alone} == summary
+    assert "observation_only" not in summarize(pairs)
+    console = Console(record=True, width=160)
+    console.print(tables(summary))
+    shown = console.export_text()
+    row = next(line for line in shown.splitlines() if "hidden tool time" in line)
+    assert row.index(f"{100 * alone['hidden_tool_time']:.1f} %") < row.index(
+        f"{100 * summary['hidden_tool_time']:.1f} %"
+    )
+    draw(three, summary, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000

@@ -8,7 +8,8 @@ from random import Random
 import anyio
 
 from obsspec.rollout.rules import Limits
-from obsspec.sandbox.canonical import Beginning, observe
+from obsspec.sandbox.beginning import Beginning
+from obsspec.sandbox.canonical import observe
 from obsspec.testing import run_virtual, toy_vocabulary
 from obsspec.testing.episodes import GateKind, draw_episode
 from obsspec.testing.pipelines import run_drawn, run_episode

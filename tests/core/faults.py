@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from obsspec import history
+from obsspec import chain
 from obsspec.history import History, Judgement
 from obsspec.render.terminal import TerminalRenderer
 from obsspec.rollout.rules import RolloutRules
 from obsspec.rollout.trajectory import Trajectory
-from obsspec.sandbox.canonical import Beginning, canonical
+from obsspec.sandbox.beginning import Beginning
 from obsspec.sandbox.commands import Commands
+from obsspec.sandbox.output import canonical
 from obsspec.speculation import session as session_module
 from obsspec.speculation.ahead import Ahead
 from obsspec.speculation.commands import (
@@ -279,12 +280,8 @@ def run_guarded_calls_whatever_was_answered(patch: pytest.MonkeyPatch) -> None:
 @fault(checks.guarded_episodes, "executed")
 def guard_by_the_last_answer_alone(patch: pytest.MonkeyPatch) -> None:
     """A call below a refused one runs when the call that was made instead answers the same."""
-    original = history.extend
-
-    def extend(digest: str, call: ToolCall, observation: Observation) -> str:
-        return original(history.START, ToolCall("", {}), observation)
-
-    patch.setattr(history, "extend", extend)
+    original = chain.extend
+    patch.setattr(chain, "extend", lambda digest, command, text: original(chain.START, "", text))
 
 
 @fault(checks.guarded_episodes, "executed")

@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from obsspec.history import FRESH, advance
-from obsspec.sandbox.canonical import Beginning, observe
+from obsspec.sandbox.beginning import Beginning
+from obsspec.sandbox.canonical import observe
 from obsspec.sandbox.local import LocalSandboxes
 from obsspec.sandbox.serving import serve_sandboxes
 from obsspec.sandbox.spec import SandboxSpec, TerminalSandbox
@@ -75,7 +76,7 @@ def test_b06_whatever_follows_the_text_begins_as_was_told(
     ],
 )
 def test_of_whole_lines_everything_is_told_but_space_that_may_go(lines: bytes, told: str) -> None:
-    beginning = Beginning()
+    beginning = Beginning(1000)
     beginning.add(lines)
     assert beginning.text == told
 

@@ -168,7 +168,7 @@ async def test_dropping_a_fork_ends_what_runs_in_it() -> None:
         await fork.drop()
 
 
-async def test_h02_nothing_outlives_the_forks_whatever_ends_them() -> None:
+async def test_nothing_outlives_the_forks_whatever_ends_them() -> None:
     with suppress(ZeroDivisionError):
         async with open_forks(SPEC) as forks:
             for fork in (forks.root, await forks.root.fork()):

@@ -70,7 +70,7 @@ async def common_promises(fork: Fork, directory: Path) -> None:
         assert "Network is unreachable" in await said(fork, "exec 3<>/dev/tcp/192.0.2.1/80")
 
 
-async def test_h01_a_fork_reaches_nothing_outside_it(tmp_path: Path) -> None:
+async def test_a_fork_reaches_nothing_outside_it(tmp_path: Path) -> None:
     async with open_forks(SandboxSpec()) as forks:
         fork = await forks.root.fork()
         await common_promises(fork, tmp_path)
@@ -79,7 +79,7 @@ async def test_h01_a_fork_reaches_nothing_outside_it(tmp_path: Path) -> None:
         assert status.split()[1::2] == [*["0" * 16] * 3, "1"]
 
 
-async def test_h01_root_of_a_fork_is_nobody_outside_it(tmp_path: Path) -> None:
+async def test_root_of_a_fork_is_nobody_outside_it(tmp_path: Path) -> None:
     async with open_forks(SandboxSpec(), tree=TREE, identity=ROOT) as forks:
         fork = await forks.root.fork()
         await common_promises(fork, tmp_path)
@@ -92,7 +92,7 @@ async def test_h01_root_of_a_fork_is_nobody_outside_it(tmp_path: Path) -> None:
         assert uid not in (0, os.getuid()) or not identity.two_users()
 
 
-async def test_h01_forks_see_no_files_and_no_processes_of_each_other() -> None:
+async def test_forks_see_no_files_and_no_processes_of_each_other() -> None:
     async with open_forks(SandboxSpec(), tree=TREE, identity=ROOT) as forks:
         one, two = await forks.root.fork(), await forks.root.fork()
         await one.execute(shell("echo s3cret > /testbed/secret; python3 -m http.server 8123 & sleep 3921 &"))

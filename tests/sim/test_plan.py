@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -68,14 +69,47 @@ def test_the_simulation_meets_what_the_run_measured(folder: Path) -> None:
 def test_lines_are_sources_by_depth_by_breadth(folder: Path) -> None:
     plan = Plan(read_run(folder), PlanSettings(depths=(1, 3), rollouts=8, assumed=Assumed(0.5, 0.2)))
     lines = list(plan.lines())
-    assert [(line.sources, line.depth) for line in lines] == [
-        (("scripted-right",), 1),
-        (("scripted-right",), 3),
-        (("assumed",), 1),
-        (("assumed",), 3),
+    assert [(line.sources, line.guarded, line.depth) for line in lines] == [
+        ((source,), guarded, depth)
+        for source in ("scripted-right", "assumed")
+        for guarded in (False, True)
+        for depth in (1, 3)
     ]
     sequential = plan.sequential()
-    assert lines[0].figures.reduction(sequential)[0] > lines[2].figures.reduction(sequential)[0] > 0
+    assert lines[0].figures.reduction(sequential)[0] > lines[4].figures.reduction(sequential)[0] > 0
+
+
+def test_calls_sent_ahead_hide_the_way_and_not_what_runs_in_the_sandbox(folder: Path) -> None:
+    """Three calls of 2 s are under way together; those that run in the sandbox for 2 s still follow each other."""
+    run = read_run(folder)
+    settings = PlanSettings(depths=(3,), guarded=(True,), rollouts=8)
+
+    def agent_s(way_s: float) -> float:
+        rollouts = tuple(tuple(replace(t, way_s=min(t.tool_s, way_s)) for t in turns) for turns in run.rollouts)
+        plan = Plan(replace(run, rollouts=rollouts), settings)
+        figures = next(iter(plan.lines())).figures
+        assert figures.sent == pytest.approx(figures.ran)
+        return figures.agent_s
+
+    observed = Plan(run, replace(settings, guarded=(False,)))
+    assert next(iter(observed.lines())).figures.agent_s > 3 * TOOL_S
+    assert agent_s(0.0) > 3 * TOOL_S  # busy sandbox
+    assert agent_s(TOOL_S) < 2.6 * TOOL_S
+
+
+def test_a_run_whose_calls_were_sent_ahead_knows_how_long_they_take(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run", {**CONFIG, "guarded": True, "depth": 3, "latency": "1.5"})
+    for result in rollouts(None, 4):
+        run.append("sequential", result)
+    for result in rollouts(Move.RIGHT, 4):
+        cut = [replace(turn, tool_end_s=turn.tool_start_s) for turn in result.trajectory.turns]
+        run.append("speculative", replace(result, trajectory=replace(result.trajectory, turns=cut)))
+    read = read_run(run.path)
+    calls = [turn for turns in read.rollouts for turn in turns if turn.command]
+    assert {(round(turn.tool_s, 6), turn.way_s) for turn in calls} == {(TOOL_S, 1.5)}
+    own = Plan(read, PlanSettings(rollouts=4)).recorded()
+    assert own is not None
+    assert own.guarded
 
 
 def test_another_tool_latency_is_not_compared_with_the_measurement(folder: Path) -> None:

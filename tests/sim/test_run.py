@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -34,22 +35,26 @@ def arm(
     seed: int = 1,
     cost: StepCost = IDLE,
     depth: int = 1,
+    breadth: int = 1,
     concurrency: int = 8,
     gated: bool = False,
+    guarded: bool = False,
+    slots: int = 256,
 ) -> Arm:
     return Arm(
         World(draw_workload(SMALL, 24, seed)),
-        partial(parts, match, cost, gated),
-        SpeculationSettings(depth, 1),
+        partial(parts, match, cost, gated, slots),
+        SpeculationSettings(depth, breadth, guarded=guarded),
         concurrency,
     )
 
 
-def parts(match: float | None, cost: StepCost, gated: bool, world: World) -> Parts:
-    policy = ModelServer(world.say, cost, Room())
+def parts(match: float | None, cost: StepCost, gated: bool, slots: int, world: World) -> Parts:
+    policy = ModelServer(world.say, cost, Room(slots))
     if match is None:
         return Parts(policy)
-    source = Shared(StatedSource("lm", world, {"": Skill(match, 0.05)}))
+    skill = Skill(match, 0.05, fresh=0.3, match_any=match)
+    source = Shared(StatedSource("lm", world, {"": skill}))
     return Parts(policy, source, ExpectedValueGate()) if gated else Parts(policy, source)
 
 
@@ -98,6 +103,30 @@ def test_h01_a_full_engine_is_slower_with_an_open_gate_and_not_with_the_shipped_
     assert gated.agent_s <= sequential.agent_s / 0.99
 
 
+@pytest.mark.parametrize("guarded", [False, True])
+@pytest.mark.parametrize(("depth", "breadth"), [(1, 1), (8, 1), (1, 8), (4, 2), (8, 8)])
+def test_h01_with_saturated_slots_no_depth_or_breadth_is_slower(depth: int, breadth: int, guarded: bool) -> None:
+    full = {"cost": SHARED, "concurrency": 24, "slots": 8}
+    sequential = play(None, **full)
+    figures = play(0.66, depth=depth, breadth=breadth, gated=True, guarded=guarded, **full)
+    assert figures.agent_s <= sequential.agent_s / 0.99
+
+
+def test_guarded_calls_hide_more_than_observations_alone() -> None:
+    """On a wire; calls that keep the sandbox busy can not be hidden by sending them early."""
+    near = replace(SMALL, commands=tuple(replace(c, on_the_way=0.99) for c in SMALL.commands))
+    world = World(draw_workload(near, 24, 1))
+    arms = {
+        guarded: Arm(world, partial(parts, 0.9, IDLE, False, 256), SpeculationSettings(4, 1, guarded=guarded), 8)
+        for guarded in (False, True)
+    }
+    sequential = simulate(Arm(world, partial(parts, None, IDLE, False, 256), concurrency=8))
+    observed, guarded = simulate(arms[False]), simulate(arms[True])
+    assert guarded.hidden(sequential) > observed.hidden(sequential) + 0.15
+    assert guarded.sent >= guarded.ran + guarded.refused > 0
+    assert play(0.9, depth=4, guarded=True).agent_s == pytest.approx(play(0.9, depth=4).agent_s, rel=0.02)
+
+
 def test_h02_depth_zero_costs_nothing() -> None:
     assert play(0.9, depth=0, cost=SHARED).agent == play(None, cost=SHARED).agent
 
@@ -109,7 +138,7 @@ def test_the_map_has_every_arm_at_every_point_on_the_same_rollouts() -> None:
     assert {each.point for each in measured} == set(axes.points())
     assert len({each.sequential.agent_s for each in measured}) == 2  # one for each tool latency
     speeds = {(each.arm, each.point.tool_s, each.point.match): each.speed for each in measured}
-    assert speeds["cascade", 1.7, 0.9] > 1.05
+    assert speeds["guarded", 1.7, 0.9] > speeds["cascade", 1.7, 0.9] > 1.05
     assert min(speed for (name, *_), speed in speeds.items() if name in regime.GATED) >= regime.NEVER_BELOW
 
 

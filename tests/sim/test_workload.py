@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import anyio
 import numpy as np
 import pytest
 
+from obsspec.history import guard_after
 from obsspec.sim import ids, published
 from obsspec.sim.ids import Mark
 from obsspec.sim.sources import Skill, candidates, lognormal
-from obsspec.sim.workload import draw_workload, scaled, token_quantiles
+from obsspec.sim.workload import PlannedTurn, Workload, draw_workload, scaled, token_quantiles
 from obsspec.sim.world import SimRenderer, SimSandbox, World, wrong
-from obsspec.values import ConfigError, Observation, Sampling, SandboxError
+from obsspec.values import ConfigError, Exchange, Guard, Observation, Refused, Sampling, SandboxError, ToolCall
 from tests.sim.conftest import SMALL, in_virtual_time
 
 
@@ -94,6 +96,38 @@ def test_the_sandbox_takes_no_call_that_the_rollout_does_not_make() -> None:
             await SimSandbox(world, 0).execute(call)
 
     in_virtual_time(run)
+
+
+async def _sent_ahead(turns: int) -> tuple[float, list[Observation | Refused]]:
+    """All calls of a rollout at once, each guarded by those before it, and one that is guarded by a wrong one."""
+    planned = [PlannedTurn(10, "ls", tool_s=1.0, observation_tokens=5, way_s=0.9) for _ in range(turns)]
+    world = World(Workload(((*planned, PlannedTurn(10)),), 50, tuple(planned)))
+    renderer = SimRenderer(world)
+    prompt, history = renderer.start("0"), list[Exchange]()
+    sandbox = SimSandbox(world, 0)
+    answers: dict[int, Observation | Refused] = {}
+
+    async def ask(number: int, call: ToolCall, guard: Guard) -> None:
+        answers[number] = await sandbox.execute_if(call, guard)
+
+    async with anyio.create_task_group() as tasks:
+        for level in range(turns):
+            completion = world.say(prompt, Sampling(100))
+            (call,) = renderer.parse(completion).calls
+            tasks.start_soon(ask, level, call, guard_after(history))
+            seen = Observation(world.truth(completion.token_ids[-1]))
+            if level == turns - 1:
+                history[-1] = Exchange(history[-1].calls, (Observation(wrong(history[-1].observations[0].text)),))
+                tasks.start_soon(ask, turns, call, guard_after(history))
+            history.append(Exchange((call,), (seen,)))
+            prompt = renderer.extend(prompt, completion.token_ids, [seen])
+    return anyio.current_time(), [answers[number] for number in range(turns + 1)]
+
+
+def test_guarded_calls_share_the_way_and_wait_for_each_other_in_the_sandbox() -> None:
+    seconds, answers = in_virtual_time(lambda: _sent_ahead(4))
+    assert seconds == pytest.approx(0.9 + 4 * 0.1)
+    assert [isinstance(answer, Observation) for answer in answers] == [True] * 4 + [False]
 
 
 def test_sources_are_right_as_often_as_they_are_said_to_be() -> None:

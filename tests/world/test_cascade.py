@@ -26,7 +26,7 @@ from obsspec.testing.virtual_clock import Backend, backend_options
 from obsspec.values import Context, EngineError, Observation, Outcome, Prediction, SandboxError, ToolCall
 from obsspec.world.cascade import Cascade, CascadeSettings
 from obsspec.world.cascade_models import CascadeModels, Source
-from obsspec.world.stages import CascadeMemory, Price, Stage
+from obsspec.world.stages import CascadeMemory, Price, Prospect, Stage
 from tests.core.scene import Scene, answer, call, says
 
 
@@ -64,6 +64,16 @@ class Says:
         self.learned.append((context, observations))
         if isinstance(self.error, ZeroDivisionError):
             raise self.error
+
+
+@dataclass
+class Foretells(Says):
+    """Also says beforehand how good its answer will be, and when it comes."""
+
+    prospect: Prospect | None = None
+
+    def foresee(self, context: Context) -> Prospect | None:
+        return self.prospect
 
 
 class Refuses(OpenGate):
@@ -114,6 +124,38 @@ async def test_a_sure_candidate_is_emitted_at_once_and_ends_the_others() -> None
     assert await ask(cascade(Says("rules", [("a", 0.95)]), slow, expensive=[lm])) == [("a", "rules", 0.0)]
     assert slow.cancelled == slow.asked, "cancelled, if it had begun"
     assert lm.asked == 0
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("prospect", "says", "breadth", "expected"),
+    [
+        (Prospect(0.98, 0.01), [("b", 0.98)], 1, [("b", "slow", 0.01)]),
+        (Prospect(0.98, 0.01), [("a", 0.98)], 1, [("a", "slow", 0.01)]),
+        (Prospect(0.98, 0.01), [], 1, [("a", "quick", 0.01)]),  # it kept silent
+        (Prospect(0.98, 0.01), [("b", 0.3)], 1, [("a", "quick", 0.01)]),  # it is not so sure after all
+        (Prospect(0.98, 0.001), [("b", 0.98)], 1, [("a", "quick", 0.004)]),  # it takes too long
+        (Prospect(0.98, 0.1), [("b", 0.98)], 1, [("a", "quick", 0.0)]),  # that is not worth the time
+        (Prospect(0.91, 0.01), [("b", 0.98)], 1, [("a", "quick", 0.0)]),
+        (Prospect(0.98, 0.01), [("b", 0.98)], 2, [("a", "quick", 0.0), ("b", "slow", 0.01)]),  # there is room for both
+        (None, [("b", 0.98)], 1, [("a", "quick", 0.0)]),
+    ],
+)
+async def test_a_sure_candidate_waits_for_a_better_one_that_is_foreseen(
+    prospect: Prospect | None, says: list[tuple[str, float]], breadth: int, expected: list[tuple[str, str, float]]
+) -> None:
+    slow = Foretells("slow", says, after_s=0.01, prospect=prospect)
+    assert await ask(cascade(Says("quick", [("a", 0.9)]), slow), breadth) == expected
+
+
+@pytest.mark.anyio
+async def test_it_is_learnt_that_what_is_foreseen_does_not_come_true() -> None:
+    slow = Foretells("slow", [("wrong", 0.98)], after_s=0.01, prospect=Prospect(0.98, 0.01))
+    model = cascade(Says("quick", [("a", 0.9)]), slow)
+    for number in range(4):
+        await ask(model, of=context(number))
+        model.learn(context(number), (Observation("a"),))
+    assert await ask(model, of=context(9)) == [("a", "quick", 0.0)]
 
 
 @pytest.mark.anyio

@@ -14,6 +14,8 @@ _SAID = (ConfigError, EngineError, SandboxError)  # one line says it all
 app = App(name="obsspec", help="Lossless observation speculation for tool-using LLM agents.")
 app.command("obsspec.cli.compare:compare")
 app.command("obsspec.cli.evaluate:evaluate")
+app.command("obsspec.cli.export:export")
+app.command("obsspec.cli.serve:serve")
 app.command("obsspec.cli.simulate:app", name="simulate")
 app.command("obsspec.cli.world:app", name="world")
 app.command("obsspec.train.cli:app", name="train")

@@ -15,9 +15,9 @@ from obsspec.cli.console import check_json, progress_bar, wide_console, write_js
 from obsspec.compare.judgement import judge
 from obsspec.compare.parts import open_parts
 from obsspec.compare.picture import draw
-from obsspec.compare.run import Arm, finished_pairs, run_pairs
+from obsspec.compare.run import Arm, arms_of, finished_pairs, run_pairs
 from obsspec.compare.settings import CompareSettings
-from obsspec.compare.summary import Pair, summarize
+from obsspec.compare.summary import Pair, observation_pairs, summarize
 from obsspec.compare.table import tables
 from obsspec.rollout.collector import RolloutResult
 from obsspec.rollout.store import RunFolder
@@ -31,7 +31,8 @@ def compare(
 ) -> int:
     """Run the same terminal tasks through the sequential and the speculative pipeline and compare them.
 
-    Paired (same tasks, same seeds, arms interleaved). Writes every rollout to the run folder as it finishes, then
+    Paired (same tasks, same seeds, arms interleaved), and beside them observation speculation alone, without calls
+    sent ahead. Writes every rollout to the run folder as it finishes, then
     summary.json and compare.png. Exit status 1 when any pair of rollouts differs (on an engine
     that is not bit-exact: when the arms do not sample from the same distribution), 2 for a wrong configuration.
     """
@@ -53,7 +54,7 @@ async def _run(settings: CompareSettings, folder: RunFolder, console: Console) -
         folder.claim("identity.json", opened.identity)
         folder.write_json("environment.json", opened.description)
         with progress_bar(console) as progress:
-            total = 2 * settings.tasks * settings.group
+            total = len(arms_of(opened.parts)) * settings.tasks * settings.group
             bar = progress.add_task("rollouts", total=total)
             progress.update(bar, completed=min(total, sum(1 for _ in folder.results())))
 
@@ -76,11 +77,14 @@ def _report(pairs: list[Pair], folder: RunFolder, console: Console, json: Path |
         return 1
     exact = bool(folder.read_json("identity.json")["exact"])
     judgement = judge(pairs, exact=exact)
+    alone = observation_pairs(pairs)
+    judged = [("", judgement), *([("observation only: ", judge(alone, exact=exact))] if alone else [])]
     summary = {**summarize(pairs), "exact": exact, **judgement.figures}
     written = folder.write_json("summary.json", summary)
     console.print(tables(summary))
-    console.print(judgement.line, style="bold green" if judgement.good else "bold red", highlight=False, markup=False)
+    for arm, each in judged:
+        console.print(arm + each.line, style=f"bold {'green' if each.good else 'red'}", highlight=False, markup=False)
     console.print(f"run folder: {escape(str(folder.path))} (rollouts.jsonl, summary.json, compare.png)")
     write_json(json, written.read_text(encoding="utf-8"))
     draw(pairs, summary, folder.path / "compare.png")  # last: a picture that can not be drawn takes nothing along
-    return 0 if judgement.good else 1
+    return 0 if all(each.good for _, each in judged) else 1

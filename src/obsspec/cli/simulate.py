@@ -14,11 +14,13 @@ from rich.markup import escape
 
 from obsspec.cli.console import check_json, progress_bar, wide_console, write_json
 from obsspec.rollout.store import json_text
-from obsspec.sim.paper import Effort, Paper
+from obsspec.sim.paper import REPLICAS, Effort, Paper
 from obsspec.sim.paper_tables import TABLES
 from obsspec.sim.plan import Assumed, Plan, Planned, PlanSettings, slower
 from obsspec.sim.plan_table import plan_json, plan_tables
 from obsspec.sim.recorded import read_run
+from obsspec.sim.reference import Reference, Variant
+from obsspec.sim.reference_table import holds, reference_json, reference_tables
 from obsspec.sim.regime import ARMS, COARSE, Axes, Measured, measure
 from obsspec.sim.regime_picture import draw
 from obsspec.sim.regime_store import below, regime_tables, write
@@ -52,6 +54,41 @@ def paper(
     console.print(paper_tables(results))
     write_json(json, json_text(paper_json(results)))
     return 0 if all_good(results) else 1
+
+
+@app.command
+def reference(
+    *,
+    match: Annotated[float, Parameter(help="How often the cascade is right.")] = 0.9,
+    depth: Annotated[int, Parameter(help="D: predictions that may stand unverified in a chain.")] = 4,
+    latency: Annotated[float, Parameter(help="Seconds that the cheap source takes.")] = 0.02,
+    language: Annotated[
+        float, Parameter(help="Share of the calls that only a language model on the policy's engine knows.")
+    ] = 0.0,
+    gate: Annotated[bool, Parameter(help="Weigh every start.")] = True,
+    replicas: Annotated[int, Parameter(help="Of the policy, in both arms; turns keep their lengths.")] = REPLICAS,
+    rollouts: Annotated[int, Parameter(help="Rollouts of each run of continuous collection.")] = 768,
+    seed: Annotated[int, Parameter(help="Of the simulated rollouts.")] = 1,
+    json: Annotated[Path | None, Parameter(help="Also write the figures to this file.")] = None,
+) -> int:
+    """The ObsSpec paper's workload with the cascade and guarded calls, on the devices of the sequential run.
+
+    Shows what is hidden beside the published, and what the rest is lost to. Exit status 1 when the 99th percentile of
+    agent latency is not below the sequential one, or more tokens are discarded for each second saved than published.
+    """
+    check_json(json)
+    variant = Variant(match, depth, latency, gated=gate, language=language, replicas=replicas)
+    console = wide_console()
+    began_s = time.process_time()
+    with progress_bar(console) as progress:
+        bar = progress.add_task("simulating", total=None)
+        simulation = Reference(variant, rollouts, seed, on_rollout=lambda: progress.advance(bar))
+        batches, continuous = simulation.batches(), simulation.continuous()
+        causes = list(simulation.causes(continuous[-1].in_flight))
+    console.print(_pace(simulation.turns, time.process_time() - began_s), highlight=False)
+    console.print(reference_tables(variant, batches, continuous, causes))
+    write_json(json, json_text(reference_json(variant, batches, continuous, causes)))
+    return 0 if holds([*batches[1:], *continuous[1:]]) else 1
 
 
 @app.command
@@ -96,6 +133,7 @@ def plan(
     breadth: Annotated[tuple[int, ...], Parameter(help="Breadths K to try; no more candidates than the run had.")] = (
         1,
     ),
+    guarded: Annotated[bool | None, Parameter(help="Calls sent ahead, or not; neither: both.")] = None,
     concurrency: Annotated[int, Parameter(help="Rollouts in flight; 0: as in the run.")] = 0,
     tool_s: Annotated[float | None, Parameter(help="Scale the tools to this mean latency.")] = None,
     match: Annotated[float | None, Parameter(help="Also try a source that is right so often ...")] = None,
@@ -104,20 +142,21 @@ def plan(
     seed: Annotated[int, Parameter(help="Of the draws.")] = 1,
     json: Annotated[Path | None, Parameter(help="Also write the figures to this file.")] = None,
 ) -> None:
-    """From a recorded run, what to expect with which depth, breadth and sources.
+    """From a recorded run, what to expect with which depth, breadth and sources, without and with calls sent ahead.
 
     Whole rollouts are drawn again from the run and simulated on an engine as fast as the recorded one. The first table
     says how well that meets what the run measured.
     """
     check_json(json)
     assumed = Assumed(match, latency) if match is not None else None
-    settings = PlanSettings(depth, breadth, rollouts, concurrency, seed, assumed)
+    ahead = (False, True) if guarded is None else (guarded,)
+    settings = PlanSettings(depth, ahead, breadth, rollouts, concurrency, seed, assumed)
     recorded = read_run(run)
     planned = Plan(recorded if tool_s is None else slower(recorded, tool_s), settings)
     console = wide_console()
     lines: list[Planned] = []
     with progress_bar(console) as progress:
-        total = len(planned.choices()) * len(depth) * len(breadth)
+        total = len(planned.choices()) * len(ahead) * len(depth) * len(breadth)
         bar = progress.add_task("settings", total=total + 2)
         sequential = planned.sequential()
         own = planned.recorded()
@@ -155,10 +194,9 @@ def _simulate_tables(names: list[str], effort: Effort, console: Console) -> list
         for name in names:
             results += TABLES[name](simulation)
             progress.advance(bar)
-    seconds = time.process_time() - began_s
-    console.print(
-        f"{done:,} rollouts, {simulation.turns:,} turns in {seconds:.0f} s of processor time "
-        f"({1000 * seconds / max(1, simulation.turns):.2f} ms a turn)",
-        highlight=False,
-    )
+    console.print(f"{done:,} rollouts, {_pace(simulation.turns, time.process_time() - began_s)}", highlight=False)
     return results
+
+
+def _pace(turns: int, seconds: float) -> str:
+    return f"{turns:,} turns in {seconds:.0f} s of processor time ({1000 * seconds / max(1, turns):.2f} ms a turn)"

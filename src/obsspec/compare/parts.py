@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from rich.console import Console
 from obsspec.compare.remembered import open_memory
 from obsspec.compare.run import Parts
 from obsspec.compare.settings import CompareSettings, Format, SandboxKind, is_url
-from obsspec.compare.world import make_world
+from obsspec.compare.world import World, make_world, open_sources
 from obsspec.models.merge import ServedModel, file_model, served_model
 from obsspec.models.shipped_adapter import shipped_adapter
 from obsspec.models.tokenizer import load_vocabulary
@@ -65,8 +65,6 @@ async def open_parts(
 ) -> AsyncGenerator[OpenedParts, None]:
     """Everything is closed with the context. Raises `ConfigError` for whatever is missing on this machine."""
     async with AsyncExitStack() as stack:
-        remembers = "memory" in settings.source_names
-        store = stack.enter_context(open_memory(log_folder / "memory.sqlite" if remembers else None, console))
         sandboxes, where = await _open_sandboxes(settings, stack)
         console.print(f"sandboxes: {where}", highlight=False)
         engines = _Engines(settings, console, log_folder, stack)
@@ -79,8 +77,17 @@ async def open_parts(
         renderer = _renderer(settings)
         language = LanguageWorldModel(served, renderer, max_context=settings.max_context)
         load, slots = ((lambda: policy.busy), engines.slots) if isinstance(policy, LlamaPolicy) else (None, 0)
-        world = make_world(settings, language, store, load, slots)
-        parts = Parts(Retrying(policy), language, world, renderer, sandboxes, engines.start_cold)
+
+        async def open_world(guarded: bool, memory: str) -> World:
+            path = log_folder / memory if "memory" in settings.source_names else None
+            store = stack.enter_context(open_memory(path, console))
+            opened = await stack.enter_async_context(open_sources(settings))
+            return make_world(replace(settings, guarded=guarded), language, store, load, slots, opened)
+
+        world = await open_world(settings.guarded, "memory.sqlite")
+        both = settings.guarded and settings.observation_only
+        observing = await open_world(False, "memory-observation.sqlite") if both else None
+        parts = Parts(Retrying(policy), language, world, observing, renderer, sandboxes, engines.start_cold)
         identity = {"exact": report.exact, "obsspec": version("obsspec"), **engines.versions}
         yield OpenedParts(parts, report.exact, identity, _describe(settings, where, engines, report))
 

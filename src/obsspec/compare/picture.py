@@ -1,4 +1,4 @@
-"""The picture of a comparison: latencies of both arms, outcomes per command, and one rollout's timeline."""
+"""The picture of a comparison: latencies of all arms, outcomes per command, and one rollout's timeline."""
 
 # pyright: reportUnknownMemberType=false
 # (matplotlib is only partly typed)
@@ -11,7 +11,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from obsspec.compare.summary import Pair
+from obsspec.compare.summary import Pair, observation_pairs
 from obsspec.rollout.collector import RolloutResult
 from obsspec.speculation.trace import Fate, Span, SpanKind
 from obsspec.values import ConfigError
@@ -36,11 +36,15 @@ def draw(pairs: Sequence[Pair], summary: dict[str, Any], target: Path) -> None:
 
 
 def _latencies(axes: Axes, pairs: Sequence[Pair], summary: dict[str, Any]) -> None:
-    x = [pair.sequential.trajectory.agent_s for pair in pairs]
-    y = [pair.speculative.trajectory.agent_s for pair in pairs]
-    top = 1.08 * max(*x, *y) or 1.0
+    alone = observation_pairs(pairs)
+    arms = {"observation only": (alone, PREDICT)} if alone else {}
+    arms["speculative" if alone else "one task"] = (list(pairs), GENERATE)
+    top = 1.08 * max(arm.trajectory.agent_s for p in (*pairs, *alone) for arm in (p.sequential, p.speculative)) or 1.0
     axes.plot((0, top), (0, top), color="#888888", linewidth=1, label="equal")
-    axes.scatter(x, y, color=GENERATE, alpha=0.75, label="one task")
+    for label, (of_arm, color) in arms.items():
+        x = [pair.sequential.trajectory.agent_s for pair in of_arm]
+        y = [pair.speculative.trajectory.agent_s for pair in of_arm]
+        axes.scatter(x, y, color=color, alpha=0.75, label=label)
     axes.set(xlim=(0, top), ylim=(0, top), xlabel="sequential agent latency (s)", ylabel="speculative (s)")
     low, high = summary["reduction_ci"]
     axes.set_title(
@@ -85,15 +89,20 @@ def _telling(pairs: Sequence[Pair]) -> Pair:
 
 
 def _timeline(axes: Axes, pair: Pair) -> None:
-    _loop_lane(axes, pair.sequential, 3.0)
+    lanes = ["predictions", "early generations", "speculative: the loop"]
+    if pair.observation is not None:
+        _loop_lane(axes, pair.observation, 3.0)
+        lanes.append("observation only")
+    _loop_lane(axes, pair.sequential, float(len(lanes)))
+    lanes.append("sequential")
     _loop_lane(axes, pair.speculative, 2.0)
     if pair.speculative.speculation is not None:
         start = pair.speculative.trajectory.start_s
         for span in pair.speculative.speculation.spans:
             _speculation_bar(axes, span, start)
-    axes.set_yticks((3, 2, 1, 0), ("sequential", "speculative: the loop", "early generations", "predictions"))
-    axes.set(xlabel="seconds since the turn loop began", ylim=(-0.6, 3.6))
-    axes.set_title(f"one rollout in both arms: {plain(pair.sequential.task_id, 60)}", fontsize=10, parse_math=False)
+    axes.set_yticks(range(len(lanes)), lanes)
+    axes.set(xlabel="seconds since the turn loop began", ylim=(-0.6, len(lanes) - 0.4))
+    axes.set_title(f"one rollout in all arms: {plain(pair.sequential.task_id, 60)}", fontsize=10, parse_math=False)
     for color, label in (
         (GENERATE, "policy generates (kept)"),
         (TOOL, "tool runs"),

@@ -1,8 +1,8 @@
-"""Runs the pairs: blocks of tasks through one arm and then the other, the order alternating, results kept at once."""
+"""Runs the pairs: blocks of tasks through one arm after the other, in changing order, results kept at once."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -24,16 +24,18 @@ from obsspec.tasks.task import Split, Task
 
 class Arm(StrEnum):
     SEQUENTIAL = "sequential"
+    OBSERVATION = "observation"  # the speculative one, but no call is sent ahead
     SPECULATIVE = "speculative"
 
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The real parts that both arms share. `start_cold` empties the engines' prefix caches."""
+    """The real parts that all arms share. `start_cold` empties the engines' prefix caches."""
 
     policy: Policy
     language: WorldModel  # alone, for measuring it
-    world: World
+    world: World  # of the speculative arm
+    observing: World | None  # of the arm without calls sent ahead: what it learns is its own
     renderer: Renderer
     sandboxes: TerminalSandboxes
     start_cold: Callable[[], Awaitable[None]]
@@ -45,15 +47,16 @@ Progress = Callable[[Arm, RolloutResult], None]
 async def run_pairs(settings: CompareSettings, parts: Parts, folder: RunFolder, progress: Progress) -> list[Pair]:
     """Every pair of the comparison; rollouts already in `folder` are not made again, unless a part failed in them.
 
-    Each arm of a block starts with empty prefix caches, so that neither profits from the other's prompts.
+    Each arm of a block starts with empty prefix caches, so that none profits from another's prompts.
     Cancelled: finished rollouts are in the folder.
     """
     jobs = _jobs(settings, parts)
     done = {(arm, r.seed): r for arm, r in folder.results() if not r.trajectory.stop.is_error}
-    teach(parts.world.store, (result for (arm, _), result in done.items() if arm == Arm.SPECULATIVE))
+    for arm, world in _worlds(parts).items():
+        teach(world.store, (result for (made_by, _), result in done.items() if made_by == arm))
     writing = anyio.Lock()
-    collectors = {arm: _collector(arm, settings, parts) for arm in Arm}
-    for block, order in _blocks(jobs, settings.concurrency):
+    collectors = {arm: _collector(arm, settings, parts) for arm in arms_of(parts)}
+    for block, order in _blocks(jobs, settings.concurrency, list(collectors)):
         for arm in order:
             missing = [job for job in block if (arm, job.rules.seed) not in done]
             if not missing:
@@ -67,7 +70,7 @@ async def run_pairs(settings: CompareSettings, parts: Parts, folder: RunFolder, 
 
             await parts.start_cold()
             await collectors[arm].run(missing, keep)
-    return [Pair(done[Arm.SEQUENTIAL, job.rules.seed], done[Arm.SPECULATIVE, job.rules.seed]) for job in jobs]
+    return [_pair(done, job.rules.seed) for job in jobs]
 
 
 async def sequential_results(settings: CompareSettings, parts: Parts, progress: Progress) -> list[RolloutResult]:
@@ -82,12 +85,13 @@ async def sequential_results(settings: CompareSettings, parts: Parts, progress: 
 
 def finished_pairs(folder: RunFolder) -> list[Pair]:
     """The pairs of a folder of which both arms are there."""
-    arms: dict[str, dict[str, RolloutResult]] = {arm: {} for arm in Arm}
-    for arm, result in folder.results():
-        arms[arm][result.seed] = result
-    both = arms[Arm.SEQUENTIAL].keys() & arms[Arm.SPECULATIVE].keys()
-    order = [seed for seed in arms[Arm.SEQUENTIAL] if seed in both]
-    return [Pair(arms[Arm.SEQUENTIAL][seed], arms[Arm.SPECULATIVE][seed]) for seed in order]
+    done = {(arm, result.seed): result for arm, result in folder.results()}
+    both = [seed for arm, seed in done if arm == Arm.SEQUENTIAL and (Arm.SPECULATIVE, seed) in done]
+    return [_pair(done, seed) for seed in both]
+
+
+def _pair(done: Mapping[tuple[str, str], RolloutResult], seed: str) -> Pair:
+    return Pair(done[Arm.SEQUENTIAL, seed], done[Arm.SPECULATIVE, seed], done.get((Arm.OBSERVATION, seed)))
 
 
 def _jobs(settings: CompareSettings, parts: Parts) -> list[Job]:
@@ -97,9 +101,19 @@ def _jobs(settings: CompareSettings, parts: Parts) -> list[Job]:
 
 
 def _collector(arm: Arm, settings: CompareSettings, parts: Parts) -> Collector:
-    if arm is Arm.SEQUENTIAL:
-        return Collector(parts.policy, settings.concurrency)
-    return Collector(parts.policy, settings.concurrency, parts.world.speculation)
+    world = _worlds(parts).get(arm)
+    return Collector(parts.policy, settings.concurrency, world.speculation if world is not None else None)
+
+
+def arms_of(parts: Parts) -> list[Arm]:
+    """The arms of a comparison with these parts."""
+    return [Arm.SEQUENTIAL, *_worlds(parts)]
+
+
+def _worlds(parts: Parts) -> dict[Arm, World]:
+    """What each speculating arm has for itself, in the order of the arms."""
+    observing = {Arm.OBSERVATION: parts.observing} if parts.observing is not None else {}
+    return {**observing, Arm.SPECULATIVE: parts.world}
 
 
 def _job(task: Task, member: int, settings: CompareSettings, parts: Parts) -> Job:
@@ -117,10 +131,9 @@ def _job(task: Task, member: int, settings: CompareSettings, parts: Parts) -> Jo
     return Job(TaskEnvironment(task, parts.sandboxes), rules, group=task.id)
 
 
-def _blocks(jobs: Sequence[Job], concurrency: int) -> Iterator[tuple[Sequence[Job], tuple[Arm, Arm]]]:
-    """Blocks of rollouts with the order of the arms, which alternates: a drift of the machine falls on both arms."""
+def _blocks(jobs: Sequence[Job], concurrency: int, arms: list[Arm]) -> Iterator[tuple[Sequence[Job], list[Arm]]]:
+    """Blocks of rollouts with the order of the arms, which turns round: a drift of the machine falls on all of them."""
     size = 2 * concurrency if concurrency > 1 else 1  # two waves keep the slots of a block busy
-    first, second = Arm.SEQUENTIAL, Arm.SPECULATIVE
-    for start in range(0, len(jobs), size):
-        yield jobs[start : start + size], (first, second)
-        first, second = second, first
+    for number, start in enumerate(range(0, len(jobs), size)):
+        turn = number % len(arms)
+        yield jobs[start : start + size], arms[turn:] + arms[:turn]

@@ -26,7 +26,8 @@ class SandboxKind(StrEnum):
     LOCAL = "local"
 
 
-SOURCES = ("rules", "memory", "replica", "lm")
+SOURCES = ("rules", "tools", "memory", "python", "replica", "shadow", "lm")
+DEFAULT_SOURCES = ("rules", "memory", "replica", "lm")
 
 
 def _help(text: str) -> Parameter:
@@ -60,6 +61,12 @@ class CompareSettings:
             "predicted, and the loop then finds it running or done. With depth above 1 several are under way at once."
         ),
     ] = True
+    observation_only: Annotated[
+        bool,
+        _help(
+            "With --guarded, also run a third arm: observation speculation alone, the same but for calls sent ahead."
+        ),
+    ] = True
     sandbox: Annotated[
         SandboxKind, _help("remote: a sandbox server over loopback with injected latency; local: in this process.")
     ] = SandboxKind.REMOTE
@@ -80,10 +87,11 @@ class CompareSettings:
     sources: Annotated[
         str,
         _help(
-            "What predicts, cheapest first, comma-separated: rules, memory, replica (a local fork of the sandbox), lm "
-            "(the language world model)."
+            "What predicts, comma-separated, asked in this order: rules, tools (tools that answer like an API), "
+            "memory, python (runs the code of Python tools), replica (a local fork of the sandbox), shadow (a sandbox "
+            "made of what transcripts show, where there is no replica), lm (the language world model)."
         ),
-    ] = ",".join(SOURCES)
+    ] = ",".join(DEFAULT_SOURCES)
     gate: Annotated[
         bool,
         _help("Weigh what a branch may hide against its cost. Without: always try, unless the world model is down."),

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from obsspec.compare.ideal import hidden_at_most
 from obsspec.compare.outcomes import ATTEMPTED, by_command, by_source, outcome_shares, settled_turns
 from obsspec.compare.statistics import Estimate, mean, mean_estimate, reduction_estimate
 from obsspec.rollout.collector import RolloutResult
@@ -16,14 +17,20 @@ from obsspec.values import Completion, PredictionCutError, StopReason
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """One task and seed through both arms."""
+    """One task and seed through both arms, and through the third one if the run has it: without calls sent ahead."""
 
     sequential: RolloutResult
     speculative: RolloutResult
+    observation: RolloutResult | None = None
 
     @property
     def differences(self) -> list[str]:
         return differences(self.sequential, self.speculative)
+
+
+def observation_pairs(pairs: Sequence[Pair]) -> list[Pair]:
+    """The sequential arm and observation speculation alone, where both were run."""
+    return [Pair(pair.sequential, pair.observation) for pair in pairs if pair.observation is not None]
 
 
 def decode_rate(results: Sequence[RolloutResult]) -> float:
@@ -58,7 +65,15 @@ def hidden_tool_time(pairs: Sequence[Pair]) -> float:
 
 
 def summarize(pairs: Sequence[Pair]) -> dict[str, Any]:
-    """The content of `summary.json`: seconds, shares in 0..1, counts; `per_command` holds the outcomes by program."""
+    """The content of `summary.json`: seconds, shares in 0..1, counts; `per_command` holds the outcomes by program.
+
+    `observation_only` holds the same figures of the arm without calls sent ahead, if it was run.
+    """
+    alone = observation_pairs(pairs)
+    return {**_figures(pairs), **({"observation_only": _figures(alone)} if alone else {})}
+
+
+def _figures(pairs: Sequence[Pair]) -> dict[str, Any]:
     a = [pair.sequential for pair in pairs]
     b = [pair.speculative for pair in pairs]
     latency_a, latency_b = task_latencies(pairs)
@@ -67,6 +82,7 @@ def summarize(pairs: Sequence[Pair]) -> dict[str, Any]:
     quick = [t.attempted for t in turns if t.attempted.source != "lm"]
     cheap = [attempted.prediction_s for attempted in quick if attempted.prediction_s is not None]
     reports = [result.speculation for result in b if result.speculation is not None]
+    ahead = [report.guarded_sent for report in reports]
     reduction = reduction_estimate(latency_a, latency_b)
     return {
         "pairs": len(pairs),
@@ -79,6 +95,7 @@ def summarize(pairs: Sequence[Pair]) -> dict[str, Any]:
         "reduction": reduction.value,
         "reduction_ci": [reduction.low, reduction.high],
         "hidden_tool_time": hidden_tool_time(pairs),
+        "hidden_at_most": hidden_at_most([result.trajectory for result in a], guarded=any(ahead)),
         "tool_s_per_rollout": mean([result.trajectory.tool_s for result in a]),
         "tool_calls_per_rollout": mean([len([c for t in r.trajectory.turns for c in t.calls]) for r in a]),
         "turns_with_a_call": shares.turns,
@@ -99,7 +116,7 @@ def summarize(pairs: Sequence[Pair]) -> dict[str, Any]:
         "prediction_p50_cheap_s": median(cheap) if cheap else float("nan"),
         "would_match": shares.would_match,
         "discarded_policy_tokens": mean([report.discarded_policy_tokens for report in reports]),
-        "guarded_sent": sum(report.guarded_sent for report in reports),
+        "guarded_sent": sum(ahead),
         "guarded_ran": sum(report.guarded_ran for report in reports),
         "guarded_refused": sum(report.guarded_refused for report in reports),
         "stops": {

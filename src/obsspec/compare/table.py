@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from rich.console import Group
@@ -17,40 +18,69 @@ def tables(summary: dict[str, Any]) -> Group:
 
 
 def _main(s: dict[str, Any]) -> Table:
+    """A column for each arm. The third one, observation speculation alone, is there if it was run."""
+    alone = s.get("observation_only")
+    arms = [s] if alone is None else [alone, s]
     table = Table(title="Sequential and speculative pipeline, paired", title_justify="left")
-    table.add_column("")
-    table.add_column("sequential", justify="right")
-    table.add_column("speculative", justify="right")
-    table.add_row("tasks", str(s["pairs"]), str(s["pairs"]))
-    table.add_row("reward", percent(s["reward_sequential"]), percent(s["reward_speculative"]))
-    table.add_row("agent latency (95 % CI)", _seconds(s, "agent_s_sequential"), _seconds(s, "agent_s_speculative"))
-    low, high = s["reduction_ci"]
-    table.add_row("reduction (95 % CI)", "", f"{percent(s['reduction'])} [{percent(low)}, {percent(high)}]")
-    table.add_row("hidden tool time", "", percent(s["hidden_tool_time"]))
-    table.add_row("tool calls, tool time a rollout", _tools(s), "")
-    outcomes = " / ".join((percent(s["match"]), percent(s["rollback"]), percent(s["cancel"])))
-    table.add_row("match / rollback / cancel", "", f"{outcomes} of {s['attempts']}")
+    for name in ("", "sequential", *(["observation only"] if alone is not None else []), "speculative"):
+        table.add_column(name, justify="right" if name else "left")
+    table.add_row("tasks", str(s["pairs"]), *(str(arm["pairs"]) for arm in arms))
+    table.add_row("reward", percent(s["reward_sequential"]), *(percent(arm["reward_speculative"]) for arm in arms))
     table.add_row(
-        "gated / failed (too long)",
-        "",
-        f"{s['gated']} / {s['failed']} ({s['cut_off']}) of {s['turns_with_a_call']} turns",
+        "agent latency (95 % CI)",
+        _seconds(s, "agent_s_sequential"),
+        *(_seconds(arm, "agent_s_speculative") for arm in arms),
     )
-    table.add_row("match, non-empty outputs", "", percent(s["match_nonempty"]))
-    table.add_row('match of always guessing "no output"', "", percent(s["match_trivial"]))
-    table.add_row("realized depth / breadth", "", f"{_number(s['realized_depth'])} / {_number(s['realized_breadth'])}")
+    table.add_row("tool calls, tool time a rollout", _tools(s))
     table.add_row(
-        "decode rate, tokens/s", _number(s["decode_rate_sequential"], 1), _number(s["decode_rate_speculative"], 1)
+        "decode rate, tokens/s",
+        _number(s["decode_rate_sequential"], 1),
+        *(_number(arm["decode_rate_speculative"], 1) for arm in arms),
     )
-    table.add_row("prediction latency p50", "", _number(s["prediction_p50_s"], 3, " s"))
-    table.add_row("the same without the language model", "", _number(s["prediction_p50_cheap_s"], 4, " s"))
-    table.add_row("turns with a right candidate in time", "", f"{s['would_match']} of {s['turns_with_a_call']}")
-    table.add_row("discarded policy tokens a rollout", "0", _number(s["discarded_policy_tokens"], 1))
-    if s["guarded_sent"]:
-        ran = f"{s['guarded_ran']} / {s['guarded_refused']} of {s['guarded_sent']}"
-        table.add_row("calls sent ahead: ran / refused", "", ran)
-    table.add_row("how rollouts ended", _stops(s["stops"]["sequential"]), _stops(s["stops"]["speculative"]))
-    table.add_row("identical rollouts", "", f"{s['identical']}/{s['pairs']}")
+    if any(arm["guarded_sent"] for arm in arms):
+        table.add_row("calls sent ahead: ran / refused", "", *(_ahead(arm) for arm in arms))
+    for name, shown in _ROWS.items():
+        table.add_row(name, "", *(shown(arm) for arm in arms))
+    table.add_row(
+        "how rollouts ended", _stops(s["stops"]["sequential"]), *(_stops(arm["stops"]["speculative"]) for arm in arms)
+    )
+    table.add_row("identical rollouts", "", *(f"{arm['identical']}/{arm['pairs']}" for arm in arms))
     return table
+
+
+def _reduction(s: dict[str, Any]) -> str:
+    low, high = s["reduction_ci"]
+    return f"{percent(s['reduction'])} [{percent(low)}, {percent(high)}]"
+
+
+def _attempts(s: dict[str, Any]) -> str:
+    outcomes = " / ".join((percent(s["match"]), percent(s["rollback"]), percent(s["cancel"])))
+    return f"{outcomes} of {s['attempts']}"
+
+
+def _untried(s: dict[str, Any]) -> str:
+    return f"{s['gated']} / {s['failed']} ({s['cut_off']}) of {s['turns_with_a_call']} turns"
+
+
+def _ahead(s: dict[str, Any]) -> str:
+    return f"{s['guarded_ran']} / {s['guarded_refused']} of {s['guarded_sent']}" if s["guarded_sent"] else "-"
+
+
+_ROWS: dict[str, Callable[[dict[str, Any]], str]] = {
+    "reduction (95 % CI)": _reduction,
+    "hidden tool time; the most there is": lambda s: (
+        f"{percent(s['hidden_tool_time'])}; {percent(s['hidden_at_most'])}"
+    ),
+    "match / rollback / cancel": _attempts,
+    "gated / failed (too long)": _untried,
+    "match, non-empty outputs": lambda s: percent(s["match_nonempty"]),
+    'match of always guessing "no output"': lambda s: percent(s["match_trivial"]),
+    "realized depth / breadth": lambda s: f"{_number(s['realized_depth'])} / {_number(s['realized_breadth'])}",
+    "prediction latency p50": lambda s: _number(s["prediction_p50_s"], 4, " s"),
+    "the same without the language model": lambda s: _number(s["prediction_p50_cheap_s"], 4, " s"),
+    "turns with a right candidate in time": lambda s: f"{s['would_match']} of {s['turns_with_a_call']}",
+    "discarded policy tokens a rollout": lambda s: _number(s["discarded_policy_tokens"], 1),
+}
 
 
 def _outcomes(title: str, first: str, rows: dict[str, Any]) -> Table:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 from obsspec.compare.remembered import SPLIT
 from obsspec.compare.settings import CompareSettings
 from obsspec.protocols import WorldModel
-from obsspec.rollout.collector import Environment, Speculation
+from obsspec.rollout.collector import Environment, Speculation, WorldModels
 from obsspec.sandbox.profile import parse_profile
 from obsspec.sandbox.spec import SandboxSpec
 from obsspec.speculation.expected_value import ExpectedValueGate, GateSettings
@@ -18,17 +20,19 @@ from obsspec.speculation.session import SpeculationSettings
 from obsspec.tasks.environment import TaskEnvironment
 from obsspec.values import ConfigError
 from obsspec.world.cascade_models import CascadeModels, Source
+from obsspec.world.known import open_known
 from obsspec.world.memory import Memory, Store
 from obsspec.world.replica import Replicas, ReplicaSettings
 from obsspec.world.rules.model import Rules
 from obsspec.world.stages import Price
 
+STARTED = ("tools", "python", "shadow")
 QUICK_TOOL_S = 0.1  # tools that take less are not worth running a second time beside them
 
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What the speculative arm has beside the parts that both arms share."""
+    """What a speculating arm has beside the parts that all arms share."""
 
     speculation: Speculation
     gate: Gate
@@ -42,13 +46,26 @@ def make_world(
     store: Store,
     load: Callable[[], int] | None = None,
     slots: int = 0,
+    opened: Mapping[str, WorldModel | WorldModels] = MappingProxyType({}),
 ) -> World:
-    """The speculative arm's parts. `load`: requests in flight at the policy's engine, which has so many `slots`."""
+    """A speculating arm's parts. `load`: requests in flight at the policy's engine, which has so many `slots`;
+    `opened`: the sources of `open_sources`."""
     gate = _weighing(settings, load, slots) if settings.gate else Breaker()
-    sources = [_source(name, settings, language, store, gate) for name in settings.source_names]
+    sources = [
+        Source(name, opened[name]) if name in opened else _source(name, settings, language, store, gate)
+        for name in settings.source_names
+    ]
     models = CascadeModels(sources, gate)
     depths = SpeculationSettings(depth=settings.depth, breadth=settings.breadth, guarded=settings.guarded)
     return World(Speculation(models, depths, gate), gate, models, store)
+
+
+@asynccontextmanager
+async def open_sources(settings: CompareSettings) -> AsyncGenerator[Mapping[str, WorldModel | WorldModels], None]:
+    """Those of the sources that have to be started, new models of them. Raises `ConfigError`."""
+    async with AsyncExitStack() as stack:
+        wanted = [name for name in settings.source_names if name in STARTED]
+        yield {name: (await stack.enter_async_context(open_known(name)))() for name in wanted}
 
 
 def _weighing(settings: CompareSettings, load: Callable[[], int] | None, slots: int) -> ExpectedValueGate:

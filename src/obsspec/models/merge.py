@@ -42,7 +42,7 @@ def served_model(
     version = _digest(_RECIPE, [base, *([adapter] if adapter else [])])
     path = cache_directory() / f"{base.stem.partition('.')[0]}-{version}.gguf"
     if not path.is_file():
-        merged = _Merged(GgufWeights(base), read_adapter(adapter) if adapter else None)
+        merged = merged_weights(base, read_adapter(adapter) if adapter else None)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_gguf(merged, path, like=base, progress=progress)
@@ -59,6 +59,14 @@ def file_model(path: Path) -> ServedModel:
 def cache_directory() -> Path:
     """`$OBSSPEC_CACHE`, by default `~/.cache/obsspec`."""
     return Path(os.environ.get("OBSSPEC_CACHE") or Path.home() / ".cache" / "obsspec")
+
+
+def merged_weights(base: Path, adapter: Adapter | None) -> Mapping[str, FloatArray]:
+    """The weights of a GGUF file with `adapter` merged in, float32, each made when it is asked for.
+
+    Raises `ConfigError` for an adapter of another model.
+    """
+    return _Merged(GgufWeights(base), adapter)
 
 
 class _Merged(Mapping[str, FloatArray]):

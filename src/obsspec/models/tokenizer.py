@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 
 from obsspec.models.base import base_model_path
 from obsspec.models.gguf_metadata import read_metadata
@@ -38,6 +38,11 @@ class Vocabulary:
         self._tokenizer = _byte_level_bpe(ids, metadata["tokenizer.ggml.merges"])
         self.size = len(names)
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """A copy of what encodes text here, for libraries that want one of their own kind."""
+        return Tokenizer.from_str(self._tokenizer.to_str())
+
     def encode(self, text: str) -> Tokens:
         """Ordinary ids of the text, never a control id. Lone surrogates are an error (`TypeError`)."""
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
@@ -50,6 +55,12 @@ class Vocabulary:
         if not spell_controls:
             ids = [i for i in ids if i not in self._control_ids]
         return self._tokenizer.decode(ids, skip_special_tokens=False)
+
+    def save(self, path: Path) -> None:
+        """Writes a tokenizer.json that encodes text as `encode` does and knows the control tokens by name."""
+        named: Any = Tokenizer.from_str(self._tokenizer.to_str())  # its stubs are partly untyped
+        named.add_special_tokens([AddedToken(name, special=True, normalized=False) for name in self._controls])
+        named.save(str(path))
 
     def control(self, name: str) -> int:
         """The id of a control token such as `<|im_end|>`; `KeyError` if the model has none of that name."""

@@ -53,11 +53,15 @@ class Environment(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One rollout to make. Rollouts of one `group` share the task; the seed differs within a group."""
+    """One rollout to make. Rollouts of one `group` share the task; the seed differs within a group.
+
+    `step`: the training step that asks for it.
+    """
 
     environment: Environment
     rules: RolloutRules
     group: str = ""
+    step: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,26 @@ class Speculation:
     gate: Gate = field(default_factory=OpenGate)
 
 
+class RolloutLog(Protocol):
+    """The log of one rollout. Writing may block for a moment; what it raises ends the collection."""
+
+    def committed(self, trajectory: Trajectory, report: SpeculationReport | None) -> None:
+        """The last turn of the trajectory is committed, and what the policy sees of it is appended."""
+        ...
+
+    def ended(self, result: RolloutResult) -> None:
+        """Called once, last; the stop reason is `CANCELLED` for a rollout that was given up, with the reason."""
+        ...
+
+
+class TurnLog(Protocol):
+    """Where committed turns are written down as they come (`obsspec.train.transition_log`)."""
+
+    def begin(self, job: Job) -> RolloutLog: ...
+
+
 OnResult = Callable[[RolloutResult], Awaitable[None]]
+OnCommitted = Callable[[Trajectory, SpeculationReport | None], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +129,7 @@ class Collector:
     policy: Policy
     concurrency: int
     speculation: Speculation | None = None
+    log: TurnLog | None = None
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:
@@ -136,44 +160,76 @@ class Collector:
 
     async def rollout(self, job: Job) -> RolloutResult:
         """Set up, run the loop, verify; the verifier acts after the session is closed."""
+        log = self.log.begin(job) if self.log is not None else None
         verdict, report = Verdict(0.0), None
         trajectory = Trajectory(job.environment.instruction)
         try:
             async with job.environment.open() as sandbox:
-                trajectory, report = await self._loop(job, sandbox)
-                verdict = await self._verify(job, sandbox, trajectory)
+                on_committed = log.committed if log is not None else None
+                trajectory, report = await play(job, sandbox, self.policy, self.speculation, on_committed)
+                verdict = await judge(job, sandbox, trajectory)
         except (SandboxError, OSError) as error:
             trajectory.stop, trajectory.error = StopReason.SANDBOX_ERROR, str(error)
-            verdict = Verdict(0.0, (f"not verified: {trajectory.stop}",))
-        return RolloutResult(job.environment.task_id, job.rules.seed, job.group, trajectory, verdict, report)
+            verdict = unverified(trajectory)
+        result = RolloutResult(job.environment.task_id, job.rules.seed, job.group, trajectory, verdict, report)
+        if log is not None:
+            log.ended(result)
+        return result
 
-    async def _loop(self, job: Job, sandbox: Sandbox) -> tuple[Trajectory, SpeculationReport | None]:
-        instruction = job.environment.instruction
-        if self.speculation is None:
-            return await run_loop(instruction, job.rules, self.policy, sandbox), None
-        speculation = self.speculation
-        async with (
-            speculation.world_models.open(job.environment, job.rules.seed) as world_model,
-            open_session(
-                self.policy,
-                world_model,
-                job.rules,
-                settings=speculation.settings,
-                gate=speculation.gate,
-                task_id=job.environment.task_id,
-                image=job.environment.image,
-            ) as session,
-        ):
-            trajectory = await run_loop(instruction, job.rules, session.policy, session.sandbox(sandbox))
-            if not trajectory.stop.is_error:
-                session.check_committed()
-        return trajectory, session.report
 
-    @staticmethod
-    async def _verify(job: Job, sandbox: Sandbox, trajectory: Trajectory) -> Verdict:
-        if trajectory.stop.is_error:
-            return Verdict(0.0, (f"not verified: {trajectory.stop}",))
-        return await job.environment.verify(sandbox, trajectory)
+async def play(
+    job: Job,
+    sandbox: Sandbox,
+    policy: Policy,
+    speculation: Speculation | None,
+    on_committed: OnCommitted | None = None,
+    into: Trajectory | None = None,
+) -> tuple[Trajectory, SpeculationReport | None]:
+    """The turn loop of one rollout, in a session of its own if it speculates. Raises `SandboxError`.
+
+    `into`: the trajectory to fill. Cancelled: the session is closed, and nothing of the rollout is left at the engine
+    or the sandbox.
+    """
+    tell = on_committed or _nobody
+    instruction = job.environment.instruction
+    if speculation is None:
+        return await run_loop(instruction, job.rules, policy, sandbox, lambda t: tell(t, None), into), None
+    async with (
+        speculation.world_models.open(job.environment, job.rules.seed) as world_model,
+        open_session(
+            policy,
+            world_model,
+            job.rules,
+            settings=speculation.settings,
+            gate=speculation.gate,
+            task_id=job.environment.task_id,
+            image=job.environment.image,
+        ) as session,
+    ):
+        trajectory = await run_loop(
+            instruction,
+            job.rules,
+            session.policy,
+            session.sandbox(sandbox),
+            lambda t: tell(t, session.report),
+            into,
+        )
+        if not trajectory.stop.is_error:
+            session.check_committed()
+    return trajectory, session.report
+
+
+async def judge(job: Job, sandbox: Sandbox, trajectory: Trajectory) -> Verdict:
+    """What the verifier says; it is not asked if a part failed. Raises what a failing sandbox raises."""
+    return unverified(trajectory) if trajectory.stop.is_error else await job.environment.verify(sandbox, trajectory)
+
+
+def unverified(trajectory: Trajectory) -> Verdict:
+    return Verdict(0.0, (f"not verified: {trajectory.stop}",))
+
+
+def _nobody(trajectory: Trajectory, report: SpeculationReport | None) -> None:
+    """Nobody looks on."""
 
 
 def groups(results: Sequence[RolloutResult]) -> dict[str, list[RolloutResult]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import count
 
 import anyio
@@ -19,15 +20,28 @@ from obsspec.values import (
     StopReason,
 )
 
+OnTurn = Callable[[Trajectory], None]
 
-async def run_loop(instruction: str, rules: RolloutRules, policy: Policy, sandbox: Sandbox) -> Trajectory:
+
+async def run_loop(
+    instruction: str,
+    rules: RolloutRules,
+    policy: Policy,
+    sandbox: Sandbox,
+    on_turn: OnTurn | None = None,
+    into: Trajectory | None = None,
+) -> Trajectory:
     """One rollout, from the instruction to a stop reason; errors of the parts become typed stop reasons.
+
+    `on_turn` sees the trajectory after each committed turn, once what the policy sees of it is appended; what it raises
+    ends the rollout. `into`: the trajectory to fill, for whoever looks at it before it is over.
 
     Cancelled: the running call is cancelled and the cancellation propagates.
     """
-    trajectory = Trajectory(instruction, start_s=anyio.current_time())
+    trajectory = into or Trajectory(instruction)
+    trajectory.start_s = anyio.current_time()
     try:
-        trajectory.stop = await _turns(trajectory, rules, policy, sandbox)
+        trajectory.stop = await _turns(trajectory, rules, policy, sandbox, on_turn or _nobody)
     except EngineError as error:
         trajectory.stop, trajectory.error = StopReason.ENGINE_ERROR, str(error)
     except SandboxError as error:
@@ -38,7 +52,13 @@ async def run_loop(instruction: str, rules: RolloutRules, policy: Policy, sandbo
     return trajectory
 
 
-async def _turns(trajectory: Trajectory, rules: RolloutRules, policy: Policy, sandbox: Sandbox) -> StopReason:
+def _nobody(trajectory: Trajectory) -> None:
+    """Nobody looks on."""
+
+
+async def _turns(
+    trajectory: Trajectory, rules: RolloutRules, policy: Policy, sandbox: Sandbox, on_turn: OnTurn
+) -> StopReason:
     follow = rules.first(trajectory.instruction)
     trajectory.append_prompt(follow.prompt)
     for level in count():
@@ -48,11 +68,13 @@ async def _turns(trajectory: Trajectory, rules: RolloutRules, policy: Policy, sa
         key = follow.key
         record = await _turn(level, key, rules, policy, sandbox, trajectory)
         if isinstance(record, StopReason):
+            on_turn(trajectory)
             return record
         follow = rules.follow(level, key, record.completion, record.observations)
         if not extends(follow.prompt, key.prompt, record.completion.token_ids):
             raise RenderError(f"the prompt after turn {level} does not extend the one before it")
         trajectory.append_suffix(follow.prompt, rules.limits.max_context)
+        on_turn(trajectory)
     raise AssertionError("unreachable")
 
 

@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError, files
 from pathlib import Path
 
 from obsspec.sandbox import identity
-from obsspec.sandbox.inside.state import CONTROL, RUN
+from obsspec.sandbox.inside.state import CONTROL, USUAL
 from obsspec.sandbox.limits import MIB, Limits
 from obsspec.sandbox.rootfs import CODE, PYTHON, python_inside, python_is_foreign, root_directory
 from obsspec.sandbox.spec import HOME
@@ -72,7 +72,7 @@ def _mounts(limits: Limits) -> list[str]:
         mounts += ["--ro-bind", sys.base_prefix, PYTHON]
     mounts += ["--proc", "/proc", "--dev", "/dev"]
     mounts += [*_tmpfs("/dev/shm", SMALL_BYTES, "1777"), "--remount-ro", "/dev"]
-    mounts += _tmpfs(RUN, SMALL_BYTES, "0755")
+    mounts += _tmpfs(USUAL, SMALL_BYTES, "0755")
     mounts += _tmpfs(HOME, limits.disk_bytes, "0755")
     mounts += _tmpfs("/tmp", limits.disk_bytes, "1777")
     return mounts

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from enum import StrEnum
 
 import anyio
-from anyio.abc import SocketStream
 
 from obsspec.sandbox.channel import GONE, Channel, Link
 from obsspec.sandbox.inside.forked import JOBS
@@ -35,13 +35,35 @@ class ForkError(SandboxError):
 
 
 class ForkLink:
-    """A socket to the init of a fork. What went wrong stands on the stderr of the whole sandbox."""
+    """A socket to the init of a fork. What went wrong stands on the stderr of the whole sandbox.
 
-    def __init__(self, stream: SocketStream, sandbox: Link) -> None:
-        self._stream = stream
+    No stream of anyio: those complain when they are cancelled just as bytes come in, which is what copies that nobody
+    wants any more are.
+    """
+
+    def __init__(self, connection: socket.socket, sandbox: Link) -> None:
+        connection.setblocking(False)
+        self._socket = connection
         self._sandbox = sandbox
-        self.send = stream.send
-        self.receive = stream.receive
+
+    async def send(self, data: bytes, /) -> None:
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[self._socket.send(view) :]
+            except BlockingIOError:
+                await anyio.wait_writable(self._socket)
+
+    async def receive(self, max_bytes: int, /) -> bytes:
+        while True:
+            try:
+                data = self._socket.recv(max_bytes)
+            except BlockingIOError:
+                await anyio.wait_readable(self._socket)
+                continue
+            if not data:
+                raise anyio.EndOfStream
+            return data
 
     async def epitaph(self) -> str:
         return await self._sandbox.epitaph()
@@ -49,12 +71,14 @@ class ForkLink:
     async def end(self) -> None:
         """Ask the init to end, and return when nothing of the fork is left."""
         with suppress(*GONE):
-            await self._stream.send_eof()
+            self._socket.shutdown(socket.SHUT_WR)
             while True:
-                await self._stream.receive()
+                await self.receive(1 << 16)
 
-    async def aclose(self) -> None:
-        await self._stream.aclose()
+    def close(self) -> None:
+        if self._socket.fileno() >= 0:
+            anyio.notify_closing(self._socket)
+            self._socket.close()
 
 
 Copy = Callable[[bytes, bytes, bytes], Awaitable["Fork"]]
@@ -140,8 +164,7 @@ class Fork:
         """Let go of it without waiting for the end of its processes."""
         self._dropped = True
         self._forget(self)
-        with anyio.move_on_after(DROP_S, shield=True):
-            await self._link.aclose()
+        self._link.close()
 
     def _check(self) -> None:
         if self._dropped:

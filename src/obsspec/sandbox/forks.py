@@ -15,7 +15,6 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-import anyio
 from anyio.abc import Process
 
 from obsspec.sandbox import canonical
@@ -34,7 +33,6 @@ from obsspec.sandbox.profile import STANDARD, Profile
 from obsspec.sandbox.spec import HOME, SandboxSpec
 
 MAX_FORKS = 64
-CLOSE_S = 3.0
 _ROOT = {
     **ENVIRONMENT,
     "PATH": "/opt/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -110,33 +108,30 @@ class Forks:
     async def spawn(self, source: bytes, last: bytes, first: Sequence[bytes]) -> Fork:
         if len(self._living) >= self._max_forks:
             raise ForkError(ForkRefusal.TOO_MANY, f"{len(self._living)} forks live: drop some before making another")
-        link = await self._connect([b"spawn", source, last, *self._shape])
+        link = self._connect([b"spawn", source, last, *self._shape])
         channel = Channel(link)
         try:
             number = (await set_up(channel, None))[1]
             if first:
                 await set_up(channel, list(first))
         except BaseException:
-            with anyio.move_on_after(CLOSE_S, shield=True):
-                await link.aclose()
+            link.close()
             raise
         sandbox = LocalSandbox(channel, self._limits, self._timeout_s, self._max_characters)
         fork = Fork(sandbox, link, channel, number, self.copy, self._living.discard)
         self._living.add(fork)
         return fork
 
-    async def _connect(self, message: Frame) -> ForkLink:
+    def _connect(self, message: Frame) -> ForkLink:
         """A link to a new process of the forker that has got `message`."""
         ours, theirs = socket.socketpair()
-        with theirs, anyio.move_on_after(CLOSE_S, shield=True):
-            stream = await anyio.abc.UNIXSocketStream.from_socket(ours)
+        with theirs:
             try:
                 socket.send_fds(self._control, [encode(message)], [theirs.fileno()])
             except OSError as error:
-                await stream.aclose()
+                ours.close()
                 raise ForkError(ForkRefusal.CLOSED, f"the forks ended: {os.strerror(error.errno or 0)}") from error
-            return ForkLink(stream, ProcessLink(self._process))
-        raise ForkError(ForkRefusal.CLOSED, "the forks do not answer")
+        return ForkLink(ours, ProcessLink(self._process))
 
     async def close(self) -> None:
         for fork in list(self._living):

@@ -53,6 +53,16 @@ class LatencySpec:
             return self.first == 0 or math.log(self.first) + _DEVIATIONS * self.second < math.log(sys.float_info.max)
         return self.kind is not LatencyKind.UNIFORM or self.first <= self.second
 
+    @property
+    def mean(self) -> float:
+        match self.kind:
+            case LatencyKind.CONSTANT:
+                return self.first
+            case LatencyKind.UNIFORM:
+                return (self.first + self.second) / 2
+            case LatencyKind.LOGNORMAL:
+                return self.first * math.exp(self.second**2 / 2)
+
     def draw(self, seed: int, call: int) -> float:
         """Seconds for call number `call` of the sandbox with this seed."""
         if self.kind is LatencyKind.CONSTANT:

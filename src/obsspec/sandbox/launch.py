@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from functools import partial
@@ -19,6 +20,7 @@ from obsspec.values import ConfigError, SandboxError
 HANDSHAKE_S = 10.0
 CLOSE_S = 3.0
 
+_making = threading.Lock()
 Arguments = Callable[[Sequence[str]], list[str]]  # options of bubblewrap in, its whole command line out
 
 
@@ -47,7 +49,7 @@ async def _start(arguments: Arguments, control: int | None) -> tuple[Process, tu
     """With two users: also where bubblewrap reports its child, and where it waits for the mapping."""
     inherited = () if control is None else (control,)
     if not identity.two_users():
-        return await _spawn(arguments(()), inherited), None
+        return await _spawn(await _line(arguments, ()), inherited), None
     info, info_end = os.pipe()
     ready_end, ready = os.pipe()
     with ExitStack() as on_failure:
@@ -55,12 +57,22 @@ async def _start(arguments: Arguments, control: int | None) -> tuple[Process, tu
             on_failure.callback(os.close, fd)
         try:
             extra = ["--info-fd", str(info_end), "--userns-block-fd", str(ready_end)]
-            process = await _spawn(arguments(extra), (info_end, ready_end, *inherited))
+            process = await _spawn(await _line(arguments, extra), (info_end, ready_end, *inherited))
         finally:
             os.close(info_end)
             os.close(ready_end)
         on_failure.pop_all()
     return process, (info, ready)
+
+
+async def _line(arguments: Arguments, extra: Sequence[str]) -> list[str]:
+    """Off the event loop, one at a time: the first one makes the root directory that all sandboxes share."""
+
+    def make() -> list[str]:
+        with _making:
+            return arguments(extra)
+
+    return await anyio.to_thread.run_sync(make)
 
 
 async def _map_users(info: int, ready: int) -> None:

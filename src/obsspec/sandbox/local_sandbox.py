@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from obsspec.protocols import Hear
 from obsspec.sandbox import canonical
+from obsspec.sandbox.beginning import Beginning
 from obsspec.sandbox.channel import Channel, Frame
 from obsspec.sandbox.commands import Commands, Performed, Say
 from obsspec.sandbox.inside import fields as wire
@@ -81,8 +82,8 @@ class LocalSandbox:
         self.log.append(call.command)
         if b"\0" in command:
             return CommandResult(b"", b"bash: the command contains a NUL byte", 126)
-        request = [b"run", command, wire.number(self._timeout_s), b"0" if say is None else b"1"]
-        beginning = canonical.Beginning(self._max_characters)
+        request = [b"run", command, wire.number(self._timeout_s), *([] if say is None else [b"parts"])]
+        beginning = Beginning(self._max_characters)
 
         def on_part(lines: bytes) -> None:
             if say is not None and beginning.add(lines):

@@ -34,12 +34,16 @@ class RolloutFigures:
     branches: int
     depth: int
     discarded: int
+    sent: int
+    ran: int
+    refused: int
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
     """Means over rollouts, `_se` their standard errors as if rollouts were independent. `discarded` counts tokens of
-    cancelled generations too, `discarded_completed` does not, as in the publication."""
+    cancelled generations too, `discarded_completed` does not, as in the publication. `sent`, `ran`, `refused`: calls
+    ahead of their turn, a rollout."""
 
     rollouts: int
     agent: tuple[float, ...]  # by rollout number
@@ -61,8 +65,12 @@ class Figures:
     realized_breadth: float
     discarded: float
     discarded_completed: float
+    sent: float
+    ran: float
+    refused: float
     batch_s: float
     rollouts_per_h: float
+    ended_s: float  # when the last rollout was done
     in_flight: float  # sequences at the engine, on average while it works
     server: ServerCounts
 
@@ -74,8 +82,8 @@ class Figures:
         return float(value), float(left.std(ddof=1) / math.sqrt(len(left)) / before.mean()) if len(left) > 1 else 0.0
 
     def hidden(self, sequential: Figures) -> float:
-        """(sequential - this) / sum of tool latency."""
-        return (sequential.agent_s - self.agent_s) / self.tool_s if self.tool_s else 0.0
+        """(sequential - this) / sum of tool latency, which only the sequential run sees whole."""
+        return (sequential.agent_s - self.agent_s) / sequential.tool_s if sequential.tool_s else 0.0
 
 
 def rollout_figures(result: RolloutResult, now_s: float) -> RolloutFigures:
@@ -101,6 +109,9 @@ def rollout_figures(result: RolloutResult, now_s: float) -> RolloutFigures:
         branches=sum(attempt.branches for attempt in attempts),
         depth=report.realized_depth if report is not None else 0,
         discarded=report.discarded_policy_tokens if report is not None else 0,
+        sent=report.guarded_sent if report is not None else 0,
+        ran=report.guarded_ran if report is not None else 0,
+        refused=report.guarded_refused if report is not None else 0,
     )
 
 
@@ -135,8 +146,12 @@ def summarize(
         realized_breadth=sum(f.branches for f in done) / max(1, predicted),
         discarded=sum(f.discarded for f in done) / len(done),
         discarded_completed=(server.tokens - tokens) / len(done),
+        sent=sum(f.sent for f in done) / len(done),
+        ran=sum(f.ran for f in done) / len(done),
+        refused=sum(f.refused for f in done) / len(done),
         batch_s=sum(batches) / max(1, len(batches)),
         rollouts_per_h=_throughput([f.ended_s for f in done], concurrency),
+        ended_s=max(f.ended_s for f in done),
         in_flight=server.sequence_s / server.busy_s if server.busy_s else 0.0,
         server=server,
     )

@@ -16,7 +16,7 @@ from obsspec.rollout.collector import Shared
 from obsspec.sim import published
 from obsspec.sim.figures import Figures
 from obsspec.sim.replica import Room
-from obsspec.sim.roofline import H100, QWEN3, Serving, kv_tokens, step_cost
+from obsspec.sim.roofline import H100, QWEN3, Serving, StepCost, kv_tokens, step_cost
 from obsspec.sim.run import Arm, OnRollout, Parts, simulate
 from obsspec.sim.server import ModelServer, Routing
 from obsspec.sim.sources import Skill, StatedSource
@@ -123,16 +123,29 @@ class Paper:
 
 def _parts(model: str, skills: Mapping[str, Skill] | None, routing: Routing, world: World) -> Parts:
     """The world model has devices of its own, and its published latency."""
-    shape = QWEN3[model]
-    policy = ModelServer(
-        world.say,
-        step_cost(shape, DEVICE, DEVICES, SERVING),
-        Room(kv_tokens=kv_tokens(shape, DEVICE, DEVICES)),
-        replicas=REPLICAS,
-        routing=routing,
-        priorities=False,
-    )
+    policy = policy_server(model, world, routing=routing)
     return Parts(policy, None if skills is None else Shared(StatedSource("lm", world, skills)))
+
+
+def policy_server(
+    model: str,
+    world: World,
+    *,
+    replicas: int = REPLICAS,
+    routing: Routing = Routing.STICKY,
+    priorities: bool = False,
+    cost: StepCost | None = None,
+) -> ModelServer:
+    """`cost`: of its steps, if not that of the assumed devices."""
+    shape = QWEN3[model]
+    return ModelServer(
+        world.say,
+        cost or step_cost(shape, DEVICE, DEVICES, SERVING),
+        Room(kv_tokens=kv_tokens(shape, DEVICE, DEVICES)),
+        replicas=replicas,
+        routing=routing,
+        priorities=priorities,
+    )
 
 
 def terminal(tool_s: float, tokens: float = 292.0) -> WorkloadSpec:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 
 import anyio
 import numpy as np
@@ -18,7 +19,6 @@ from obsspec.protocols import Emit, Policy, WorldModel
 from obsspec.rollout.collector import Shared
 from obsspec.sim.figures import Figures
 from obsspec.sim.recorded import LM, Guess, RecordedRun
-from obsspec.sim.replica import Room
 from obsspec.sim.run import Arm, OnRollout, Parts, simulate
 from obsspec.sim.server import ModelServer
 from obsspec.sim.sources import Skill, StatedSource
@@ -40,9 +40,11 @@ class Assumed:
 
 @dataclass(frozen=True, slots=True)
 class PlanSettings:
-    """`depths` and `breadths` to try, `rollouts` to draw, `concurrency` as recorded if 0."""
+    """`depths` and `breadths` to try, without and with calls sent ahead; `rollouts` to draw, `concurrency` as recorded
+    if 0."""
 
     depths: tuple[int, ...] = (1, 2, 4)
+    guarded: tuple[bool, ...] = (False, True)
     breadths: tuple[int, ...] = (1,)
     rollouts: int = 128
     concurrency: int = 0
@@ -68,7 +70,7 @@ class Planned:
     sources: tuple[str, ...]
     depth: int
     breadth: int
-    gated: bool
+    guarded: bool
     figures: Figures
 
 
@@ -98,14 +100,15 @@ class Plan:
             return None
         run = self.run
         depth, breadth = run.setting("depth", 1), run.setting("breadth", 1)
-        return self._line(run.sources, depth, breadth, gated=bool(run.config.get("gate")))
+        guarded = bool(run.config.get("guarded"))
+        return self.line(run.sources, depth, breadth, guarded=guarded, gated=bool(run.config.get("gate")))
 
     def lines(self) -> Iterator[Planned]:
         """Sources as recorded, without the language model, and alone; then those that are only assumed."""
-        for sources in self.choices():
-            for depth in self.settings.depths:
-                for breadth in self.settings.breadths:
-                    yield self._line(sources, depth, breadth, gated=True)
+        settings = self.settings
+        for sources, guarded in product(self.choices(), settings.guarded):
+            for depth, breadth in product(settings.depths, settings.breadths):
+                yield self.line(sources, depth, breadth, guarded=guarded)
 
     def choices(self) -> list[tuple[str, ...]]:
         recorded = self.run.sources
@@ -117,27 +120,33 @@ class Plan:
             raise ConfigError("no source of the run said anything: give --match and --latency to assume one")
         return choices
 
-    def _line(self, sources: tuple[str, ...], depth: int, breadth: int, *, gated: bool) -> Planned:
+    def line(self, sources: tuple[str, ...], depth: int, breadth: int, *, guarded: bool, gated: bool = True) -> Planned:
         world = World(self._workload())
-        make = partial(self._parts, sources, gated)
-        arm = Arm(world, make, SpeculationSettings(depth, breadth), self.concurrency)
-        return Planned(sources, depth, breadth, gated, simulate(arm, self.on_rollout))
+        make = partial(self._parts, sources, depth * breadth if gated else 0)
+        arm = Arm(world, make, SpeculationSettings(depth, breadth, guarded=guarded), self.concurrency)
+        return Planned(sources, depth, breadth, guarded, simulate(arm, self.on_rollout))
 
-    def _parts(self, sources: tuple[str, ...], gated: bool, world: World) -> Parts:
+    def _parts(self, sources: tuple[str, ...], branches: int, world: World) -> Parts:
+        """As many branches as the embedded engine of `obsspec compare` has slots for; 0: no gate."""
         policy = self._server(world)
-        gate: Gate = ExpectedValueGate(GateSettings(), load=lambda: policy.in_flight) if gated else OpenGate()
+        settings = GateSettings(slots=self.concurrency * branches, shared_engine=self._shares)
+        gate: Gate = ExpectedValueGate(settings, load=lambda: policy.in_flight) if branches else OpenGate()
         return Parts(policy, Shared(self._source(sources, world, policy)), gate)
+
+    @property
+    def _shares(self) -> bool:
+        """Does the language model run on the policy's engine?"""
+        return self.run.config.get("world_model", "same") == "same"
 
     def _source(self, sources: tuple[str, ...], world: World, policy: Policy) -> WorldModel:
         assumed = self.settings.assumed
         if sources == ("assumed",) and assumed is not None:
             skills: Mapping[str, Skill] = {"": Skill(assumed.match, assumed.seconds, assumed.seconds / 2)}
             return StatedSource("assumed", world, skills)
-        engine = policy if self.run.config.get("world_model", "same") == "same" else None
-        return RecordedSource(self.run.guesses, sources, world, engine)
+        return RecordedSource(self.run.guesses, sources, world, policy if self._shares else None)
 
     def _server(self, world: World) -> ModelServer:
-        return ModelServer(world.say, self.run.cost, Room(slots=1 << 20, kv_tokens=1 << 40))
+        return ModelServer(world.say, self.run.cost, self.run.room)
 
     def _workload(self) -> Workload:
         """Rollouts of the run, each as often as every other, up to one."""
@@ -164,7 +173,6 @@ class RecordedSource:
         self._sources = sources
         self._world = world
         self._engine = engine
-        self._precision = {name: _precision(guesses, name) for name in sources}
 
     async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
         turn_id = context.completion[-1]
@@ -178,7 +186,7 @@ class RecordedSource:
             else:
                 await anyio.sleep(max(0.0, started_s + guess.seconds - anyio.current_time()))
             text = truth if guess.right else wrong(truth, variant)
-            emit(Prediction((Observation(text),), guess.source, self._precision[guess.source]))
+            emit(Prediction((Observation(text),), guess.source, guess.confidence))
 
     async def _write(self, context: Context, planned: PlannedTurn, engine: Policy) -> None:
         prompt = self._world.opened(context.prompt, context.completion)
@@ -188,16 +196,14 @@ class RecordedSource:
         """What it says is recorded."""
 
 
-def _precision(guesses: tuple[tuple[Guess, ...], ...], source: str) -> float:
-    own = [guess.right for turn in guesses for guess in turn if guess.source == source]
-    return sum(own) / len(own) if own else 0.0
-
-
 def slower(run: RecordedRun, tool_s: float) -> RecordedRun:
     """The same run with every tool as much slower or faster as to have this mean latency; it was never measured."""
     seconds = [turn.tool_s for rollout in run.rollouts for turn in rollout if turn.command]
     usual = sum(seconds) / max(1, len(seconds))
     if tool_s < 0 or not usual:
         raise ConfigError(f"--tool-s {tool_s:g}: give seconds that are not negative, for a run whose tools take time")
-    rollouts = tuple(tuple(replace(t, tool_s=t.tool_s * tool_s / usual) for t in rollout) for rollout in run.rollouts)
+    factor = tool_s / usual
+    rollouts = tuple(
+        tuple(replace(t, tool_s=t.tool_s * factor, way_s=t.way_s * factor) for t in rollout) for rollout in run.rollouts
+    )
     return replace(run, rollouts=rollouts, sequential_s=None, speculative_s=None)

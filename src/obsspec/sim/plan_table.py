@@ -25,12 +25,16 @@ def _check(run: RecordedRun, sequential: Figures, own: Planned | None) -> Table:
         table.add_column(column, justify="left" if column == "pipeline" else "right")
     for name, measured, figures in (
         ("sequential", run.sequential_s, sequential),
-        (f"D={own.depth} K={own.breadth}, as recorded" if own else "", run.speculative_s, own.figures if own else None),
+        (f"{_arm(own)}, as recorded" if own else "", run.speculative_s, own.figures if own else None),
     ):
         if figures is not None:
             error = f"{figures.agent_s / measured - 1:+.1%}" if measured else "-"
             table.add_row(name, f"{measured:.2f} s" if measured else "-", f"{figures.agent_s:.2f} s", error)
     return table
+
+
+def _arm(line: Planned) -> str:
+    return f"D={line.depth} K={line.breadth}{', guarded' if line.guarded else ''}"
 
 
 def _sources(run: RecordedRun) -> Table:
@@ -48,16 +52,17 @@ def _sources(run: RecordedRun) -> Table:
 
 def _lines(sequential: Figures, lines: Sequence[Planned]) -> Table:
     table = Table(title="What to expect, simulated; with the gate", title_justify="left")
-    columns = ("sources", "D", "K", "agent latency", "reduction", "hidden", "p99", "match", "discarded")
+    columns = ("sources", "sent ahead", "D", "K", "agent latency", "reduction", "hidden", "p99", "match", "discarded")
     for column in columns:
         table.add_column(column, justify="left" if column == "sources" else "right")
-    table.add_row("(sequential)", "", "", f"{sequential.agent_s:.2f} s", "", "", f"{sequential.agent_p99_s:.1f} s")
+    table.add_row("(sequential)", "", "", "", f"{sequential.agent_s:.2f} s", "", "", f"{sequential.agent_p99_s:.1f} s")
     best = max(lines, key=lambda line: line.figures.reduction(sequential)[0])
     for line in lines:
         figures = line.figures
         reduction, se = figures.reduction(sequential)
         table.add_row(
             escape(", ".join(line.sources)),
+            "yes" if line.guarded else "no",
             str(line.depth),
             str(line.breadth),
             f"{figures.agent_s:.2f} s",
@@ -88,7 +93,7 @@ def _line_json(line: Planned, sequential: Figures) -> dict[str, Any]:
         "sources": line.sources,
         "depth": line.depth,
         "breadth": line.breadth,
-        "gated": line.gated,
+        "guarded": line.guarded,
         "agent_s": line.figures.agent_s,
         "agent_p99_s": line.figures.agent_p99_s,
         "reduction": reduction,

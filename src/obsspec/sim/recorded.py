@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from obsspec.rollout.collector import RolloutResult
 from obsspec.rollout.records import from_record
-from obsspec.rollout.trajectory import Trajectory
+from obsspec.rollout.trajectory import TurnRecord
+from obsspec.sandbox.latency import LatencySpec
+from obsspec.sim.pace import engine_cost, gaps
+from obsspec.sim.replica import Room
 from obsspec.sim.roofline import StepCost
 from obsspec.sim.workload import PlannedTurn
 from obsspec.speculation.classes import command_class
@@ -21,8 +22,8 @@ from obsspec.values import ConfigError, Outcome
 
 SEQUENTIAL, SPECULATIVE = "sequential", "speculative"
 LM = "lm"  # the source that runs on an engine
-SLOWING = 0.05  # of a further request, relative to a lone one, where the run does not tell
-Pairs = list[tuple[float, float]]
+CHUNKS = {"exact": 8, "fast": 32}  # prompt tokens that a step of the embedded engine computes, or one for each slot
+Unhurried = dict[tuple[str, int], TurnRecord]  # by (seed, level)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Guess:
     source: str
     right: bool
     seconds: float
+    confidence: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +45,7 @@ class RecordedRun:
     guesses: tuple[tuple[Guess, ...], ...]
     prompt_tokens: int
     cost: StepCost
+    room: Room
     sequential_s: float | None
     speculative_s: float | None
 
@@ -57,23 +60,29 @@ class RecordedRun:
         return value if isinstance(value, int) and not isinstance(value, bool) else default
 
 
-def read_run(folder: Path) -> RecordedRun:
-    """Raises `ConfigError` for a folder without complete rollouts."""
+def read_run(folder: Path, before: str = SEQUENTIAL, arm: str = SPECULATIVE) -> RecordedRun:
+    """The rollouts of `arm`; their tools took as long as in those of the sequential arm `before`, if it is there.
+
+    Raises `ConfigError` for a folder without complete rollouts.
+    """
     config, by_arm = _config(folder), _rollouts(folder)
-    speculative, sequential = by_arm.get(SPECULATIVE, []), by_arm.get(SEQUENTIAL, [])
+    speculative, sequential = by_arm.get(arm, []), by_arm.get(before, [])
     chosen = speculative or sequential
     if not chosen:
         raise ConfigError(f"{folder} holds no finished rollout: give a folder that `obsspec compare` wrote to")
+    unhurried = {(r.seed, turn.level): turn for r in sequential for turn in r.trajectory.turns}
+    way_s, room = _way_s(config), _room(config)
     turns: list[tuple[PlannedTurn, ...]] = []
     guesses: list[tuple[Guess, ...]] = []
     for result in chosen:
-        turns.append(tuple(_turns(result, guesses)))
+        turns.append(tuple(_turns(result, guesses, unhurried, way_s)))
     return RecordedRun(
         config=config,
         rollouts=tuple(turns),
         guesses=tuple(guesses),
-        prompt_tokens=round(sum(_gaps(r.trajectory)[0] for r in chosen) / len(chosen)),
-        cost=engine_cost([*sequential, *speculative]),
+        prompt_tokens=round(sum(gaps(r.trajectory)[0] for r in chosen) / len(chosen)),
+        cost=engine_cost([*sequential, *speculative], room.chunk),
+        room=room,
         sequential_s=_agent_s(sequential),
         speculative_s=_agent_s(speculative),
     )
@@ -121,11 +130,16 @@ def _agent_s(results: Sequence[RolloutResult]) -> float | None:
 # Turns ----------------------------------------------------------------------------------------------------------------
 
 
-def _turns(result: RolloutResult, guesses: list[tuple[Guess, ...]]) -> Iterator[PlannedTurn]:
-    """Calls of one turn count as one; a rollout that ends with a call gets a last turn of one token."""
+def _turns(
+    result: RolloutResult, guesses: list[tuple[Guess, ...]], unhurried: Unhurried, way_s: float
+) -> Iterator[PlannedTurn]:
+    """Calls of one turn count as one; a rollout that ends with a call gets a last turn of one token.
+
+    Of a call that was sent ahead the loop saw only the rest: how long it took is known from the sequential rollout.
+    """
     attempts = {a.level: a for a in result.speculation.attempts} if result.speculation else {}
     trajectory = result.trajectory
-    after = _gaps(trajectory)[1:]
+    after = gaps(trajectory)[1:]
     for turn, seen in zip(trajectory.turns, after, strict=True):
         tokens = max(1, len(turn.completion.token_ids))
         last = turn is trajectory.turns[-1]
@@ -134,8 +148,29 @@ def _turns(result: RolloutResult, guesses: list[tuple[Guess, ...]]) -> Iterator[
             return
         guesses.append(tuple(_guesses(attempts.get(turn.level))))
         kind = command_class(turn.calls) or "error"
-        yield PlannedTurn(tokens, kind, turn.tool_s, max(1, seen), len(guesses) - 1)
+        alone = unhurried.get((result.seed, turn.level), turn)
+        tool_s = alone.tool_s if alone.calls == turn.calls else turn.tool_s
+        yield PlannedTurn(
+            tokens, kind, tool_s, max(1, seen), len(guesses) - 1, way_s=min(tool_s, way_s * len(turn.calls))
+        )
     yield PlannedTurn(1)
+
+
+def _room(config: Mapping[str, Any]) -> Room:
+    """Of the embedded engine of `obsspec compare`; any other is taken to be large."""
+    chunk = CHUNKS.get(str(config.get("mode")))
+    if chunk is None or str(config.get("policy", "")).startswith(("http://", "https://")):
+        return Room(slots=1 << 20, kv_tokens=1 << 40)
+    rollouts, depth, breadth = (int(config.get(name, 1)) for name in ("concurrency", "depth", "breadth"))
+    slots = rollouts * (1 + max(1, depth) * max(1, breadth))
+    return Room(slots, 1 << 40, max(chunk, slots))
+
+
+def _way_s(config: Mapping[str, Any]) -> float:
+    """What of a call the run's remote sandbox took for the way there and back, on average."""
+    if config.get("sandbox", "remote") != "remote" or "latency" not in config:
+        return 0.0
+    return LatencySpec.parse(str(config["latency"])).mean
 
 
 def _guesses(attempt: Attempted | None) -> Iterator[Guess]:
@@ -144,82 +179,11 @@ def _guesses(attempt: Attempted | None) -> Iterator[Guess]:
     if attempt.said:
         for said in attempt.said:
             if said.matched is not None:
-                yield Guess(_stem(said.source), said.matched, attempt.prediction_s)
+                yield Guess(_stem(said.source), said.matched, attempt.prediction_s, said.confidence)
     elif attempt.source and attempt.outcome in (Outcome.MATCH, Outcome.ROLLBACK):
-        yield Guess(_stem(attempt.source), attempt.outcome is Outcome.MATCH, attempt.prediction_s)
+        matched = attempt.outcome is Outcome.MATCH
+        yield Guess(_stem(attempt.source), matched, attempt.prediction_s, attempt.confidence)
 
 
 def _stem(source: str) -> str:
     return source.partition("/")[0]
-
-
-def _gaps(trajectory: Trajectory) -> list[int]:
-    """Tokens that were not sampled: before the first turn, and after each."""
-    gaps: list[int] = []
-    position = 0
-    for turn in trajectory.turns:
-        count = len(turn.completion.token_ids)
-        start = trajectory.mask.index(1, position) if count else position
-        gaps.append(start - position)
-        position = start + count
-    return [*gaps, len(trajectory.mask) - position]
-
-
-# The engine's pace ----------------------------------------------------------------------------------------------------
-
-
-def engine_cost(results: Sequence[RolloutResult]) -> StepCost:
-    """Seconds of a step as overhead + n x sequence + p x token: least squares over the generations of a run.
-
-    Prefill by the time to the first token against the tokens that were new; the rest by seconds a token against the
-    number of generations under way. What the run does not tell is taken from `SLOWING`.
-    """
-    firsts, paces = _firsts(results), _paces(results)
-    if not paces:
-        raise ConfigError("no generation of the run has two tokens or more: nothing tells how fast the engine is")
-    first_s, token_s = _line(firsts) if firsts else (0.0, 0.0)
-    token_s = max(0.0, token_s)
-    usual = sum(y for _, y in paces) / len(paces)
-    middle = sum(n for n, _ in paces) / len(paces)
-    spread = sum((n - middle) ** 2 for n, _ in paces) / len(paces)
-    slope = _line(paces)[1] if spread > 0.05 else SLOWING * usual
-    slope = min(max(slope, token_s), usual / middle)  # a token costs what it costs, in a prompt or beside others
-    token_s = min(token_s, slope)
-    overhead_s = usual - slope * middle
-    before_s = max(0.0, first_s - overhead_s)
-    return StepCost(overhead_s=overhead_s, sequence_s=slope - token_s, token_s=token_s, prefill_s=before_s)
-
-
-def _firsts(results: Sequence[RolloutResult]) -> Pairs:
-    """(new tokens, seconds to the first one)."""
-    return [
-        (float(gap), timing.first_s - timing.sent_s)
-        for result in results
-        for turn, gap in zip(result.trajectory.turns, _gaps(result.trajectory), strict=False)
-        if (timing := turn.completion.timing) is not None
-    ]
-
-
-def _paces(results: Sequence[RolloutResult]) -> Pairs:
-    """(generations under way, seconds a token)."""
-    timings = [
-        (len(turn.completion.token_ids), timing.first_s, timing.last_s)
-        for result in results
-        for turn in result.trajectory.turns
-        if (timing := turn.completion.timing) is not None
-    ]
-    ends = np.array([[first, last] for _, first, last in timings if last > first]).reshape(-1, 2)
-    paces: Pairs = []
-    for tokens, first, last in timings:
-        if tokens > 1 and last > first:
-            shared = np.minimum(ends[:, 1], last) - np.maximum(ends[:, 0], first)
-            paces.append((float(np.clip(shared, 0, None).sum() / (last - first)), (last - first) / (tokens - 1)))
-    return paces
-
-
-def _line(pairs: Pairs) -> tuple[float, float]:
-    """(intercept, slope) of least squares; no slope where x does not vary."""
-    x, y = (np.array(column) for column in zip(*pairs, strict=True))
-    variance = float(x.var())
-    slope = float(((x - x.mean()) * (y - y.mean())).mean()) / variance if variance > 0 else 0.0
-    return float(y.mean()) - slope * float(x.mean()), slope

@@ -148,6 +148,7 @@ def _cascade(point: Point, world: World) -> Parts:
 ARMS = {
     "observation": Speculative(_observation, SpeculationSettings(1, 1)),
     "cascade": Speculative(_cascade, SpeculationSettings(4, 1)),
+    "guarded": Speculative(_cascade, SpeculationSettings(4, 1, guarded=True)),
 }
-GATED = ("cascade",)  # arms that must never be slower than the sequential pipeline
+GATED = ("cascade", "guarded")  # arms that must never be slower than the sequential pipeline
 NEVER_BELOW = 0.99

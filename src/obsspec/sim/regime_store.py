@@ -48,6 +48,8 @@ def _row(each: Measured) -> Row:
         "hidden_tool_time": figures.hidden(sequential),
         "discarded_tokens": figures.discarded,
         "realized_depth": figures.realized_depth,
+        "sent_ahead": figures.sent,
+        "refused": figures.refused,
         "matched": figures.match,
         "attempts": figures.attempts,
         "gated": figures.gated,

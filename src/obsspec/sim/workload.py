@@ -22,12 +22,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One class of tool calls: its `share` of all, mean and standard deviation of its latency in seconds."""
+    """One class of tool calls: its `share` of all, mean and standard deviation of its latency in seconds, and for which
+    part of that the request and the answer are on their way."""
 
     name: str
     share: float
     tool_s: float
     tool_sd_s: float = 0.0
+    on_the_way: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,17 @@ class WorkloadSpec:
 
 @dataclass(frozen=True, slots=True)
 class PlannedTurn:
-    """`command` is empty for the last turn, which calls nothing. `record`: its number in a recorded run."""
+    """`command` is empty for the last turn, which calls nothing. `record`: its number in a recorded run.
+
+    `way_s`: what of `tool_s` the request and the answer are on their way; during the rest the sandbox is busy.
+    """
 
     tokens: int
     command: str = ""
     tool_s: float = 0.0
     observation_tokens: int = 0
     record: int = -1
+    way_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +93,9 @@ def draw_workload(spec: WorkloadSpec, rollouts: int, seed: int) -> Workload:
     for count in calls:
         planned: list[PlannedTurn] = []
         for _ in range(count):
-            name, tool_s = commands[call]
-            planned.append(PlannedTurn(int(tokens[turn]), name, tool_s, int(seen[call])))
+            command, tool_s = commands[call]
+            way_s = tool_s * command.on_the_way
+            planned.append(PlannedTurn(int(tokens[turn]), command.name, tool_s, int(seen[call]), way_s=way_s))
             call, turn = call + 1, turn + 1
         planned.append(PlannedTurn(int(tokens[turn])))
         turn += 1
@@ -127,13 +134,13 @@ def _counts(spec: WorkloadSpec, rollouts: int, rng: np.random.Generator) -> NDAr
     return rng.permutation(counts).astype(np.int64)
 
 
-def _commands(spec: WorkloadSpec, total: int, rng: np.random.Generator) -> list[tuple[str, float]]:
+def _commands(spec: WorkloadSpec, total: int, rng: np.random.Generator) -> list[tuple[Command, float]]:
     whole = sum(command.share for command in spec.commands)
     edges = np.cumsum([command.share / whole * total for command in spec.commands]).round().astype(int)
-    calls: list[tuple[str, float]] = []
+    calls: list[tuple[Command, float]] = []
     for command, begin, end in zip(spec.commands, [0, *edges[:-1]], edges, strict=True):
         seconds = _shuffled(_lognormal(command.tool_s, command.tool_sd_s, int(end - begin)), rng)
-        calls += [(command.name, float(s)) for s in seconds]
+        calls += [(command, float(s)) for s in seconds]
     return [calls[i] for i in rng.permutation(len(calls))]
 
 

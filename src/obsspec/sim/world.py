@@ -11,13 +11,16 @@ import anyio
 from obsspec.protocols import Sandbox
 from obsspec.rollout.collector import Verdict
 from obsspec.rollout.trajectory import Trajectory
+from obsspec.sandbox.commands import Commands, Performed
 from obsspec.sim import ids
 from obsspec.sim.ids import Mark
 from obsspec.sim.workload import PlannedTurn, Workload
 from obsspec.values import (
     Completion,
     FinishReason,
+    Guard,
     Observation,
+    Refused,
     Sampling,
     SandboxError,
     StopReason,
@@ -128,21 +131,40 @@ class SimRenderer:
 
 
 class SimSandbox:
-    """Executes the calls of one rollout, each for as long as planned. A call that the rollout never makes, or one out
-    of order, is a `SandboxError`: the simulation holds the product to its first promise."""
+    """A `GuardedSandbox` at the far end of a wire: the shipped order of commands, each busy for as long as planned.
+
+    The way there and the way back take half of `way_s` each, for each request by itself. A command that the rollout
+    never makes, or one out of order, is a `SandboxError`: the simulation holds the product to its first promise.
+    """
 
     def __init__(self, world: World, rollout: int) -> None:
         self._world = world
         self._rollout = rollout
         self._level = 0
+        self._commands = Commands(self._perform)
 
     async def execute(self, call: ToolCall) -> Observation:
+        way_s = self._world.planned(call.arguments["turn"]).way_s / 2
+        await anyio.sleep(way_s)
+        observation = await self._commands.execute(call)
+        await anyio.sleep(way_s)
+        return observation
+
+    async def execute_if(self, call: ToolCall, guard: Guard) -> Observation | Refused:
+        way_s = self._world.planned(call.arguments["turn"]).way_s / 2
+        await anyio.sleep(way_s)
+        answer = await self._commands.execute_if(call, guard)
+        await anyio.sleep(way_s)
+        return answer
+
+    async def _perform(self, call: ToolCall) -> Performed:
         turn_id = call.arguments["turn"]
         if ids.mark(turn_id) is not Mark.CALL or ids.at(turn_id) != (self._rollout, self._level):
             raise SandboxError("a call reached the sandbox that the sequential rollout does not make here")
         self._level += 1
-        await anyio.sleep(self._world.planned(turn_id).tool_s)
-        return Observation(self._world.truth(turn_id))
+        planned = self._world.planned(turn_id)
+        await anyio.sleep(planned.tool_s - planned.way_s)
+        return Performed(Observation(self._world.truth(turn_id)))
 
 
 class SimEnvironment:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import anyio
 from anyio import TaskHandle
@@ -97,6 +97,7 @@ class _Work:
     error: Exception | None = None
     predicted_s: float | None = None  # when the first candidate arrived that counts
     prediction_error: str = ""
+    versions: dict[str, str] = field(default_factory=dict[str, str])  # of the weights behind each source
 
 
 @dataclass(slots=True)
@@ -315,7 +316,7 @@ class Session:
             if task is not None:
                 task.cancel()
         if work.generating is not None:
-            self._generated(work, finished=False)
+            self._generated(work, work.tokens, finished=False)
         self._end(work.span, Fate.FAILED if work.error else Fate.DISCARDED, command.reason)
         self._end(work.predict_span, Fate.DISCARDED, command.reason)
         self._withdraw(command.node, command.reason)
@@ -338,14 +339,15 @@ class Session:
                 detail=work.prediction_error,
                 kind=command.kind,
                 said=command.said,
+                version=work.versions.get(command.source, ""),
             )
         )
 
-    def _generated(self, work: _Work, *, finished: bool) -> None:
+    def _generated(self, work: _Work, tokens: int, *, finished: bool) -> None:
         """Its generation is over, in whatever way; said once."""
         work.generating = None
         failed = work.error is not None
-        self._gate.saw(GenerationEnded(id(work), anyio.current_time(), work.tokens, finished, failed))
+        self._gate.saw(GenerationEnded(id(work), anyio.current_time(), tokens, finished, failed))
 
     @staticmethod
     def _end(span: Span | None, fate: Fate, reason: str = "") -> None:
@@ -381,13 +383,15 @@ class Session:
         except Exception as error:  # noqa: BLE001 - becomes a typed outcome: raised in the loop, or a dropped branch
             work.error = error
             if work.generating is not None:
-                self._generated(work, finished=False)
+                self._generated(work, work.tokens, finished=False)
             self._end(work.span, Fate.FAILED, type(error).__name__)
             self._run(self._controller.generation_failed(node))
             return
         count(len(completion.token_ids))
         if work.generating is not None:
-            self._generated(work, finished=True)
+            own = completion.timing is None or completion.timing.sent_s >= work.span.start_s
+            # one that was under way before the session asked for it says nothing about speed
+            self._generated(work, work.tokens if own else 0, finished=own)
         work.span.end_s = anyio.current_time()
         self._run(self._controller.completed(node, completion))
 
@@ -403,6 +407,7 @@ class Session:
     async def _predict_inside(self, node: int, work: _Work, context: Context) -> None:
         def emit(prediction: Prediction) -> None:
             now = anyio.current_time()
+            work.versions[prediction.source] = prediction.version
             self._run(self._controller.predicted(node, prediction, self._version(), now - self._called_s))
             if work.predicted_s is None and self._controller.candidates(node):
                 work.predicted_s = now

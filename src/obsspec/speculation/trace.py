@@ -49,6 +49,7 @@ class Attempted:
     detail: str = ""  # why it failed
     kind: str = ""  # class of the command; empty when it was never to be predicted
     said: tuple[Said, ...] = ()
+    version: str = ""  # weights of the source
 
     @property
     def would_match(self) -> bool:

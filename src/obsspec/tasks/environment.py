@@ -11,7 +11,7 @@ from obsspec.protocols import Sandbox
 from obsspec.rollout.collector import Verdict
 from obsspec.rollout.trajectory import Trajectory
 from obsspec.sandbox.spec import SandboxSpec, TerminalSandbox
-from obsspec.tasks.task import Task, verify
+from obsspec.tasks.task import Split, Task, verify
 
 
 class TerminalSandboxes(Protocol):
@@ -32,6 +32,10 @@ class TaskEnvironment:
     @property
     def image(self) -> str:
         return self.task.spec.image or self.task.id
+
+    @property
+    def split(self) -> Split:
+        return self.task.split
 
     @property
     def instruction(self) -> str:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -67,15 +67,20 @@ def pack(examples: Sequence[Example], position: Position, seed: int, tokens: int
     """The batches of a round that are still to come, each about `tokens` long and at least one session."""
     chosen = list(examples[position.first : position.last])
     Random(f"{seed}/{position.round}").shuffle(chosen)
+    yield from fill(chosen, tokens)[position.done :]
+
+
+def fill(examples: Iterable[Example], tokens: int) -> list[list[Example]]:
+    """Batches of examples in their order, each of at most `tokens` tokens, or of one example."""
     batches: list[list[Example]] = []
     room = 0
-    for example in chosen:
+    for example in examples:
         if len(example.ids) > room:
             batches.append([])
             room = tokens
         batches[-1].append(example)
         room -= len(example.ids)
-    yield from batches[position.done :]
+    return batches
 
 
 def collate(examples: Sequence[Example], policy: float, world: float) -> Batch:

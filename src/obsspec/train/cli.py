@@ -1,23 +1,28 @@
-"""`obsspec train`: record sessions, train the adapter on them, measure it."""
+"""`obsspec train`: record sessions, train an adapter on them, measure it; policy and world model by reinforcement."""
 
 from __future__ import annotations
 
 import importlib
 from json import dumps
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
-from cyclopts import App
+from cyclopts import App, Parameter
 from rich.console import Console
 
 from obsspec.tasks.task import Split
+from obsspec.train.policy_settings import PolicySettings
 from obsspec.train.precision import Precision
 from obsspec.train.record import Progress, record_sessions
+from obsspec.train.terminal import RolloutSettings
+from obsspec.train.world_settings import WorldSettings
 from obsspec.values import ConfigError
 
-app = App(name="train", help="Train the shipped adapter: policy and world model in one.")
+app = App(name="train", help="Train adapters: from recorded sessions, or from rollouts.")
 _console = Console(soft_wrap=True)
+_TORCH, _TRL = "pip install torch==2.13.0", 'pip install "obsspec[trl]"'
+_FIXES = {"torch": _TORCH, "safetensors": _TORCH, "transformers": _TRL, "trl": _TRL, "datasets": _TRL}
 
 
 @app.command
@@ -101,7 +106,7 @@ def model(
     precision
         Type of the matrix products; auto is bfloat16 where the CPU multiplies it fast, else float32.
     """
-    run = _import_run()
+    run = _import("run")
     options = run.Options(sessions, out, held_out, rank=rank, alpha=alpha, threads=threads, precision=precision)
     settings = run.Settings(
         minutes=minutes,
@@ -141,20 +146,108 @@ def evaluate(
     json
         Also write the figures to this file.
     """
-    score = _import_run().measure(sessions, adapter, limit, threads, precision)
+    score = _import("run").measure(sessions, adapter, limit, threads, precision)
     _console.print(str(score))
     if json is not None:
         json.write_text(dumps(score.to_json(), indent=2) + "\n")
 
 
-def _import_run() -> Any:
-    """Torch is an extra: everything that needs it is imported here, late."""
+@app.command
+def policy(
+    start: Path,
+    out: Path,
+    *,
+    settings: PolicySettings | None = None,
+    rollouts: RolloutSettings | None = None,
+) -> None:
+    """Train the policy with GRPO on the terminal suite. The same command goes on from where it was stopped or killed.
+
+    Parameters
+    ----------
+    start
+        The adapter to begin with.
+    out
+        Run folder: rollouts.jsonl, log.jsonl, adapters in policy/, the transition log in transitions/.
+    settings
+        What is trained.
+    rollouts
+        How rollouts are made.
+    """
+    train = _import("policy").train_policy
+    train(start, out, settings or PolicySettings(), rollouts or RolloutSettings(), _console.print)
+
+
+@app.command
+def world(
+    start: Path,
+    log: Path,
+    out: Path,
+    *,
+    follow: bool = True,
+    settings: WorldSettings | None = None,
+) -> None:
+    """Train the world model on a transition log while it grows. The same command goes on from where it was stopped.
+
+    Parameters
+    ----------
+    start
+        The adapter to begin with.
+    log
+        The transition log, for example RUN/transitions of `train policy`.
+    out
+        Folder for the versions (versions/), the checkpoint and log.jsonl.
+    follow
+        Wait for more; without, end when everything in the log was trained on.
+    settings
+        How it is trained.
+    """
+    _import("world").train_world(start, log, out, settings or WorldSettings(), _console.print, follow=follow)
+
+
+@app.command
+def co(
+    start: Path,
+    out: Path,
+    *,
+    world_start: Path | None = None,
+    settings: PolicySettings | None = None,
+    rollouts: RolloutSettings | None = None,
+    world: Annotated[WorldSettings | None, Parameter(name="world")] = None,
+) -> None:
+    """Train policy and world model together: `train policy` into OUT/policy, `train world` beside it into OUT/world.
+
+    Each is a process of its own. One that is killed is started again and goes on from its checkpoint; if this process
+    is killed, both end, and the same command goes on.
+
+    Parameters
+    ----------
+    start
+        The policy's adapter to begin with.
+    out
+        Run folder.
+    world_start
+        The world model's adapter to begin with; by default the policy's.
+    settings
+        What the policy is trained on, and how.
+    rollouts
+        How rollouts are made.
+    world
+        How the world model is trained.
+    """
+    run = _import("co")
+    both = run.Together(start, world_start or start, out, settings or PolicySettings(), rollouts or RolloutSettings())
+    run.train_together(both, world or WorldSettings(), _console.print)
+
+
+def _import(name: str) -> Any:
+    """Torch and TRL are extras: everything that needs them is imported here, late."""
     try:
-        return importlib.import_module("obsspec.train.run")
+        return importlib.import_module(f"obsspec.train.{name}")
     except ModuleNotFoundError as error:
-        if error.name not in ("torch", "safetensors"):
+        fix = _FIXES.get(error.name or "")
+        if fix is None:
             raise
-        raise ConfigError(f"{error.name} is not installed: pip install torch==2.13.0") from None
+        raise ConfigError(f"{error.name} is not installed: {fix}") from None
 
 
 if __name__ == "__main__":

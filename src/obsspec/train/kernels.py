@@ -91,3 +91,10 @@ def row_loss(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 def softmax_times(logits: Tensor, norm: Tensor, weights: Tensor) -> Tensor:
     """weights [rows, 1] * softmax(logits)."""
     return (weights * (logits.float() - norm).exp()).to(logits.dtype)
+
+
+@fused
+def row_entropy(logits: Tensor, norm: Tensor) -> Tensor:
+    """The entropy of each row's distribution in nats [rows]; `norm` as of `row_loss`."""
+    logp = logits.float() - norm
+    return -(logp.exp() * logp).sum(-1)

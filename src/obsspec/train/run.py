@@ -44,7 +44,7 @@ class Options:
 
 def train(options: Options, settings: Settings, report: Callable[[str], None]) -> None:
     """Train, or go on training, until the time is up or the process is told to stop (SIGINT, SIGTERM)."""
-    _keep_memory()
+    keep_memory()
     torch.set_num_threads(options.threads)
     torch.manual_seed(settings.seed)
     dtype = working_type(options.precision)
@@ -58,7 +58,7 @@ def train(options: Options, settings: Settings, report: Callable[[str], None]) -
         settings,
         report,
     )
-    with _asked_to_stop() as stop:
+    with asked_to_stop() as stop:
         trainer.run(stop)
     done = trainer.state.trained_s >= settings.minutes * 60
     report(f"finished, adapter in {options.out}" if done else "stopped, the same command goes on from here")
@@ -80,7 +80,7 @@ def working_type(precision: Precision) -> torch.dtype:
     return torch.bfloat16 if precision is Precision.BFLOAT16 else torch.float32
 
 
-def _keep_memory() -> None:
+def keep_memory() -> None:
     """Freed activations stay in the process for the next step: handing fresh pages out again costs more than the
     matrix products that fill them. Only glibc can be told so."""
     if platform.libc_ver()[0] == "glibc":
@@ -100,7 +100,7 @@ def _examples(path: Path, limit: int) -> list[Example]:
 
 
 @contextmanager
-def _asked_to_stop() -> Generator[Callable[[], bool]]:
+def asked_to_stop() -> Generator[Callable[[], bool]]:
     """Inside, SIGINT and SIGTERM set a flag; the handlers of before come back at the end."""
     asked: list[int] = []
     signals = (signal.SIGINT, signal.SIGTERM)

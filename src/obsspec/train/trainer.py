@@ -17,7 +17,7 @@ from obsspec.train.batches import Batch, Position, Source, collate, pack
 from obsspec.train.encode import Example
 from obsspec.train.evaluate import Score, evaluate
 from obsspec.train.llama import Llama
-from obsspec.train.loss import cross_entropy
+from obsspec.train.update import make_optimizer, update
 from obsspec.values import ConfigError
 
 CHECKPOINT, ADAPTER, LOG = "checkpoint.pt", "adapter.safetensors", "log.jsonl"
@@ -74,9 +74,7 @@ class Trainer:
         self.state = State(Position())
         self._model, self._source, self._held_out = model, source, held_out
         self._folder, self._settings, self._report = folder, settings, report
-        self._optimizer = torch.optim.AdamW(
-            model.parameters(), lr=settings.learning_rate, betas=(0.9, 0.95), weight_decay=0.0, fused=True
-        )
+        self._optimizer = make_optimizer(model, settings.learning_rate)
         folder.mkdir(parents=True, exist_ok=True)
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> None:
@@ -103,16 +101,9 @@ class Trainer:
 
     def _step(self, batch: Batch) -> None:
         begin, state, settings = time.monotonic(), self.state, self._settings
-        for group in self._optimizer.param_groups:
-            group["lr"] = settings.rate(state.step, state.trained_s)
-        hidden = self._model(batch.ids, batch.lengths)[batch.rows]
-        loss = cross_entropy(hidden, self._model.unembedding, batch.targets, batch.weights)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(self._model.parameters(), settings.clip)
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        self._model.merge()
-        state.loss += (loss.item() - state.loss) / min(state.step + 1, 50)
+        rate = settings.rate(state.step, state.trained_s)
+        loss = update(self._model, self._optimizer, batch, rate, settings.clip)
+        state.loss += (loss - state.loss) / min(state.step + 1, 50)
         state.step += 1
         state.tokens += len(batch.ids)
         p = state.position

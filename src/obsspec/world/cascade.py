@@ -18,7 +18,7 @@ from obsspec.speculation.decisions import Ask, Decision, Predicted
 from obsspec.speculation.gate import Gate, OpenGate
 from obsspec.values import Context, Observation, Prediction, Tokens
 from obsspec.world.bids import Bids
-from obsspec.world.stages import CascadeMemory, Price, Stage, StageCounts
+from obsspec.world.stages import CascadeMemory, Foresees, Price, Stage, StageCounts
 
 REMEMBERED = 64  # turns whose candidates wait for the truth, branches that are dropped included
 
@@ -28,17 +28,22 @@ class CascadeSettings:
     """`sure`: a candidate this likely is emitted at once; `min_confidence`: a less likely one is never emitted.
 
     `wait_s`: how long the cheap stages have before the best candidate so far is taken, or an expensive one is asked.
+    `hides_s`: what a right candidate is taken to hide: a sure one waits for an answer that is foreseen if that is so
+    much better that it makes up for the seconds it takes; for `patience` times those seconds at most.
     """
 
     sure: float = 0.9
     min_confidence: float = 0.15
     wait_s: float = 0.3
+    hides_s: float = 0.5
+    patience: float = 4.0
 
 
 class Cascade:
     """A `WorldModel` of several. Cancelling `predict` cancels all stages; `learn` never waits.
 
-    With breadth 1 a candidate that is not sure waits for an expensive source if the gate finds that worth it; with more
+    A sure candidate is emitted as it comes, unless a better one is foreseen and there is room for one only. With
+    breadth 1 a candidate that is not sure waits for an expensive source if the gate finds that worth it; with more
     breadth both are emitted. Equal candidates are emitted once, with the highest of their confidences.
     """
 
@@ -72,6 +77,7 @@ class Cascade:
 
     async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
         bids = self._bids(context, breadth, emit)
+        patience_s = self._foresee(context, bids)
         start_s = anyio.current_time()
         try:
             async with anyio.create_task_group() as tasks:
@@ -80,17 +86,33 @@ class Cascade:
                 done = anyio.Event()
                 for stage in self._cheap:
                     tasks.start_soon(self._cheap_stage, stage, context, bids, left, done)
+                if patience_s:
+                    with anyio.move_on_after(patience_s):
+                        await done.wait()
+                    bids.await_no_more()
                 if self._cheap:
-                    with anyio.move_on_after(self._settings.wait_s):
+                    with anyio.move_on_after(self._settings.wait_s - patience_s):
                         await done.wait()
                 await self._expensive_stages(context, bids, start_s)
         finally:
             bids.close()
 
+    def _foresee(self, context: Context, bids: Bids) -> float:
+        """Tells `bids` which answers are going to come, and returns for how long they are worth waiting."""
+        patience_s = 0.0
+        for stage in self._cheap:
+            prospect = stage.model.foresee(context) if isinstance(stage.model, Foresees) else None
+            if prospect is not None:
+                p = self._memory.reliability.mean(stage.name, bids.kind, prospect.p)
+                bids.await_answer(stage.name, p, prospect.seconds)
+                patience_s = max(patience_s, self._settings.patience * prospect.seconds)
+        return min(patience_s, self._settings.wait_s)
+
     async def _cheap_stage(
         self, stage: Stage, context: Context, bids: Bids, left: list[int], done: anyio.Event
     ) -> None:
         await self._ask(stage, context, bids)
+        bids.await_no_more(stage.name)
         left[0] -= 1
         if not left[0]:
             done.set()
@@ -159,7 +181,8 @@ class Cascade:
             memory.of(stage).emitted += 1
             emit(said)
 
-        bids = Bids(kind, len(context.calls), breadth, calibrate, emitted, settings.sure, settings.min_confidence)
+        calls, least, hides_s = len(context.calls), settings.min_confidence, settings.hides_s
+        bids = Bids(kind, calls, breadth, calibrate, emitted, settings.sure, least, hides_s)
         while len(self._turns) >= REMEMBERED:
             del self._turns[next(iter(self._turns))]
         self._turns[context.prompt, context.completion] = bids

@@ -7,10 +7,12 @@ verified, and once it has seen that it is no true copy any more, it says nothing
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
+from statistics import median
 from typing import TYPE_CHECKING
 
 import anyio
@@ -25,6 +27,7 @@ from obsspec.sandbox.spec import SandboxSpec
 from obsspec.values import ConfigError, Context, Exchange, Observation, Prediction, SandboxError, ToolCall
 from obsspec.world.effects import Effects, effects
 from obsspec.world.replica_runs import Commands, Run, Runs, Trouble
+from obsspec.world.stages import Prospect
 
 if TYPE_CHECKING:
     from obsspec.rollout.collector import Environment
@@ -33,6 +36,7 @@ SOURCE = "replica"
 MAX_DIFFERENCES = 3  # in commands that change nothing; one in a command that changes something is enough
 MAX_FORKS = 16
 VOLATILE_CONFIDENCE = 0.2
+FIRST_S, LATENCIES = 0.01, 25  # what an answer takes as long as none was seen; how many are remembered
 PRIOR_HITS, PRIOR_TRIES = 97, 100
 
 
@@ -58,13 +62,28 @@ class ReplicaCounts:
     refused: dict[Trouble, int] = field(default_factory=dict[Trouble, int])
 
 
+class Latency:
+    """How long answers take: the median of the last ones, so that a few slow commands say nothing of the others."""
+
+    def __init__(self) -> None:
+        self._last = deque([FIRST_S], maxlen=LATENCIES)
+
+    @property
+    def seconds(self) -> float:
+        return median(self._last)
+
+    def took(self, seconds: float) -> None:
+        self._last.append(seconds)
+
+
 class Replica:
     """The replica of one rollout. Use `Replicas.open`. Its trouble is never the rollout's: it falls silent.
 
     Cancelling `predict` ends what was run for it alone. `silence` and `detail` say why it stopped, if it did.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, latency: Latency | None = None) -> None:
+        self._latency = latency or Latency()
         self.silence: Silence | None = None
         self.detail = ""
         self.counts = ReplicaCounts()
@@ -87,7 +106,7 @@ class Replica:
                 max_forks=MAX_FORKS,
             ) as forks:
                 self._forks = forks
-                self._tasks, self._runs = tasks, Runs(self._start_soon, forks.root)
+                self._tasks, self._runs = tasks, Runs(self._start_soon, forks.root, lambda: self.forks < MAX_FORKS // 2)
                 early, self._early = self._early, []
                 for exchange in early:
                     self._follow(self._runs, exchange)
@@ -113,6 +132,7 @@ class Replica:
         """Emits what the turn prints, or nothing. Waits for the set-up."""
         if self.silence is None:
             await self._ready.wait()
+        asked_s = anyio.current_time()
         if self._runs is not None:
             self._catch_up(context)
         known, commands = len(self._path), _commands(context.calls)
@@ -120,12 +140,23 @@ class Replica:
         if breadth < 1 or self._runs is None or self.silence is not None or turns[:known] != self._path:
             return
         run = self._runs.reach(turns[known:], commands, certain=context.committed == known == len(turns))
+        volatile = any(_effects(command).volatile for command in commands)  # read while it runs
         await run.wait()
         if run.trouble is not None or run.jobs:
             trouble = run.trouble or Trouble.JOBS
             self.counts.refused[trouble] = self.counts.refused.get(trouble, 0) + 1
         elif run.result is not None and self.silence is None:
-            emit(Prediction(run.result, SOURCE, self._confidence(commands)))
+            self._latency.took(anyio.current_time() - asked_s)
+            emit(Prediction(run.result, SOURCE, VOLATILE_CONFIDENCE if volatile else self._confidence()))
+
+    def foresee(self, context: Context) -> Prospect | None:
+        """For a turn that runs where the rollout stands: it follows, and no background jobs run."""
+        runs = self._runs
+        if runs is None or self.silence is not None or runs.position.jobs:
+            return None
+        if any(_effects(command).volatile for command in _commands(context.calls)):
+            return Prospect(VOLATILE_CONFIDENCE, self._latency.seconds)
+        return Prospect(self._confidence(), self._latency.seconds)
 
     def learn(self, context: Context, observations: tuple[Observation, ...]) -> None:
         """Follow a committed turn, and compare with what it really printed once that is known here, too."""
@@ -194,9 +225,7 @@ class Replica:
             named = f"`{wrong[0]}` printed something else there" if wrong else "calls were not executed there"
             self.fall_silent(Silence.DRIFTED, named)
 
-    def _confidence(self, commands: Commands) -> float:
-        if any(_effects(command).volatile for command in commands):
-            return VOLATILE_CONFIDENCE
+    def _confidence(self) -> float:
         tries = self.counts.equal + self.counts.differed
         return (PRIOR_HITS + self.counts.equal) / (PRIOR_TRIES + tries)
 
@@ -229,11 +258,12 @@ class Replicas:
 
     spec_of: SpecOf
     settings: ReplicaSettings = field(default_factory=ReplicaSettings)
+    latency: Latency = field(default_factory=Latency)
 
     @asynccontextmanager
     async def open(self, environment: Environment, seed: str) -> AsyncGenerator[Replica, None]:
         """The replica is set up in the background. Leaving the context ends everything it runs."""
-        replica, spec = Replica(), self.spec_of(environment)
+        replica, spec = Replica(self.latency), self.spec_of(environment)
         if spec is None:
             replica.fall_silent(Silence.NO_SPEC, "it is not known what the sandbox starts from")
             yield replica

@@ -4,6 +4,9 @@
 
 A state is a function of the calls since the start. The states along the committed turns form the path; what hangs off
 it was only predicted. A run belongs to nobody who waits for it: it goes on as long as it is committed or awaited.
+
+Copying a state takes as long as running a command. So the state after a run is copied ahead of the branch that may ask
+for it, as long as branches do ask.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from obsspec.values import Observation, SandboxError, ToolCall
 
 Commands = tuple[str, ...]  # of the calls of one turn
 StartSoon = Callable[..., None]  # as of a task group
+COPIES = 2  # that are made ahead without a branch asking for any
 
 
 class Trouble(StrEnum):
@@ -36,6 +40,39 @@ class State:
 
     fork: Fork | None = None
     runs: dict[Commands, Run] = field(default_factory=lambda: {})
+    spare: Spare | None = None
+
+    @property
+    def jobs(self) -> bool:
+        """Background jobs were running when a command last ended here."""
+        return self.fork is not None and self.fork.jobs
+
+
+@dataclass(eq=False, slots=True)
+class Spare:
+    """A copy of a state's fork for the first branch that wants one. There is none if it could not be made."""
+
+    _fork: Fork | None = None
+    _made: anyio.Event = field(default_factory=anyio.Event)
+
+    async def make(self, state: State, fork: Fork) -> None:
+        copy: Fork | None = None
+        try:
+            copy = await fork.fork()
+            if state.fork is fork:  # otherwise it has run on meanwhile, maybe before it was copied
+                self._fork, copy = copy, None
+        except (SandboxError, OSError):  # whoever wants it copies for himself, and learns why that is not possible
+            return
+        finally:
+            self._made.set()
+            if copy is not None:
+                await copy.drop()
+
+    async def take(self) -> Fork | None:
+        """Once; then there is none."""
+        await self._made.wait()
+        fork, self._fork = self._fork, None
+        return fork
 
 
 @dataclass(eq=False, slots=True)
@@ -80,13 +117,15 @@ class Run:
 class Runs:
     """All states and runs of one rollout. What they do is started with `start_soon`.
 
-    `position` is the state after the committed turns.
+    `position` is the state after the committed turns. `room`: there is enough for copies that nobody has asked for.
     """
 
-    def __init__(self, start_soon: StartSoon, start: Fork) -> None:
+    def __init__(self, start_soon: StartSoon, start: Fork, room: Callable[[], bool]) -> None:
         self._start_soon = start_soon
+        self._room = room
         self.position = State(start)
         self._last: Run | None = None
+        self._copies_left = COPIES
 
     def reach(self, turns: Iterable[Commands], commands: Commands, *, certain: bool) -> Run:
         """The run of `commands` after `turns` beyond the position; what is missing on the way is started.
@@ -117,8 +156,17 @@ class Runs:
         run = state.runs.get(commands)
         if run is None:
             run = state.runs[commands] = Run(commands, state, came_from, in_place)
+            self._copies_left = self._copies_left if in_place else COPIES
             self._start_soon(self._perform, run)
         return run
+
+    def _prepare(self, state: State) -> None:
+        """Have a copy of `state` ready, unless the last ones were made in vain."""
+        if state.fork is None or state.jobs or not self._copies_left or not self._room():
+            return
+        self._copies_left -= 1
+        state.spare = Spare()
+        self._start_soon(state.spare.make, state, state.fork)
 
     async def _perform(self, run: Run) -> None:
         fork: Fork | None = None
@@ -138,6 +186,8 @@ class Runs:
             await fork.drop()
         elif run.scope.cancel_called:
             await _forget(run.after)
+        else:
+            self._prepare(run.after)
 
     async def _leave(self, state: State, taken: Run) -> None:
         """Drop what hangs off `state`; the state itself once the run that left it has what it needs."""
@@ -157,7 +207,8 @@ async def _start(run: Run) -> Fork:
         raise SandboxError("the state before is not held any more")
     try:
         if not run.in_place:
-            return await fork.fork()
+            spare = await run.before.spare.take() if run.before.spare is not None else None
+            return spare or await fork.fork()
     except ForkError:
         if not run.committed:
             raise
@@ -194,5 +245,7 @@ async def _drop(run: Run) -> None:
 
 async def _forget(state: State) -> None:
     fork, state.fork = state.fork, None
-    if fork is not None:
-        await fork.drop()
+    spare = await state.spare.take() if state.spare is not None else None
+    for each in (fork, spare):
+        if each is not None:
+            await each.drop()

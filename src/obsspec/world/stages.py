@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Protocol, runtime_checkable
 
 from obsspec.protocols import WorldModel
 from obsspec.speculation.gate import Fuse
 from obsspec.speculation.reliability import Reliability
+from obsspec.values import Context
 
 
 class Price(StrEnum):
@@ -22,6 +24,23 @@ class Stage:
     name: str
     model: WorldModel
     price: Price = Price.CHEAP
+
+
+@dataclass(frozen=True, slots=True)
+class Prospect:
+    """What a source is going to say will be right with probability `p`, and takes so many seconds."""
+
+    p: float
+    seconds: float
+
+
+@runtime_checkable
+class Foresees(Protocol):
+    """A world model that can tell beforehand how good its answer will be, and when it comes."""
+
+    def foresee(self, context: Context) -> Prospect | None:
+        """None if it will say nothing, or can not tell. Never waits."""
+        ...
 
 
 @dataclass(slots=True)

@@ -1,18 +1,18 @@
-"""The sources of this package by name. What takes long to start is started once; what was learnt is always new."""
+"""The sources of an evaluation by name. What takes long to start is started once; what was learnt is always new."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from rich.console import Console
 
-from obsspec.protocols import WorldModel
 from obsspec.rollout.collector import Environment
 from obsspec.sandbox.profile import Profile, parse_profile
 from obsspec.sandbox.spec import SandboxSpec
 from obsspec.tasks.environment import TaskEnvironment
 from obsspec.values import ConfigError
+from obsspec.world.known import KNOWN, open_known
 from obsspec.worldeval.lm import open_language_model
 from obsspec.worldeval.settings import EvalSettings, names
 from obsspec.worldeval.sources import Build, Source, find_factory, one_for_all
@@ -28,24 +28,20 @@ def open_source(name: str, settings: EvalSettings, console: Console) -> Abstract
         return _ready(find_factory(name))
     if name == REPLICA:
         return _opened(name, _replica(parse_profile(settings.determinism)))
-    if name not in _OPENERS:
-        known = ", ".join((*_OPENERS, REPLICA, LM))
+    if name not in KNOWN:
+        known = ", ".join((*KNOWN, REPLICA, LM))
         raise ConfigError(f"--sources: unknown {name!r}; known: {known}, or package.module:factory")
-    return _opened(name, _OPENERS[name]())
+    return _opened(name, open_known(name))
 
 
 def source_names(settings: EvalSettings) -> list[str]:
     """What was asked for, in the order of the cascade."""
-    return list(CHEAP) if settings.sources == "all" else list(names(settings.sources))
+    return list(KNOWN) if settings.sources == "all" else list(names(settings.sources))
 
 
 @asynccontextmanager
 async def _opened(name: str, opening: AbstractAsyncContextManager[Build]) -> AsyncGenerator[Source, None]:
-    async with AsyncExitStack() as stack:
-        try:
-            build = await stack.enter_async_context(opening)
-        except ModuleNotFoundError as error:
-            raise ConfigError(f"--sources {name}: no module {error.name}; install it or leave the source out") from None
+    async with opening as build:
         yield Source(name, build)
 
 
@@ -61,49 +57,6 @@ async def _language_model(settings: EvalSettings, console: Console) -> AsyncGene
         yield one_for_all(LM, world_model)
 
 
-# Each is imported when it is asked for: the others need not be able to start on this machine.
-
-
-@asynccontextmanager
-async def _rules() -> AsyncGenerator[Build, None]:
-    from obsspec.world.rules.model import Rules
-
-    yield Rules
-
-
-@asynccontextmanager
-async def _tools() -> AsyncGenerator[Build, None]:
-    from obsspec.world.tools import Tools
-
-    yield Tools
-
-
-@asynccontextmanager
-async def _memory() -> AsyncGenerator[Build, None]:
-    from obsspec.world.memory import Memory, Store
-
-    def build() -> WorldModel:
-        return Memory(Store())
-
-    yield build
-
-
-@asynccontextmanager
-async def _python() -> AsyncGenerator[Build, None]:
-    from obsspec.world.python.replica import PythonReplicas, open_python_replicas
-
-    async with open_python_replicas() as replicas:
-        yield lambda: PythonReplicas(replicas.servers)
-
-
-@asynccontextmanager
-async def _shadow() -> AsyncGenerator[Build, None]:
-    from obsspec.world.shadow import ShadowWorldModel, open_rooms
-
-    async with open_rooms() as rooms:
-        yield lambda: ShadowWorldModel(rooms)
-
-
 @asynccontextmanager
 async def _replica(profile: Profile) -> AsyncGenerator[Build, None]:
     from obsspec.world.replica import Replicas, ReplicaSettings
@@ -112,13 +65,3 @@ async def _replica(profile: Profile) -> AsyncGenerator[Build, None]:
         return environment.task.spec if isinstance(environment, TaskEnvironment) else None
 
     yield lambda: Replicas(spec_of, ReplicaSettings(profile=profile))
-
-
-_OPENERS: dict[str, Callable[[], AbstractAsyncContextManager[Build]]] = {
-    "rules": _rules,
-    "memory": _memory,
-    "tools": _tools,
-    "python": _python,
-    "shadow": _shadow,
-}
-CHEAP = tuple(_OPENERS)  # cheapest first; they need no engine and no sandbox of the task

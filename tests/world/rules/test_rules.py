@@ -53,6 +53,42 @@ class Session:
         return found.observations[0].text if found is not None and found.source == "rules/known" else None
 
 
+@pytest.mark.parametrize(
+    "job",
+    [
+        "{ sleep 1; echo late > f; } >/dev/null 2>&1 &",
+        "sleep 1 && echo late > f & true",
+        "(echo late > f &)",
+        "for i in 1 2; do sh -c 'sleep 1; echo late > f' & done",
+        "f() { sleep 1; echo late > f; }; f &",
+        "later() { echo late > f & }",
+    ],
+)
+def test_what_a_background_job_may_still_write_is_not_known(job: str) -> None:
+    session = Session()
+    session.silently("echo old > f", job, "echo new > f")
+    assert session.ask("cat f") is None
+    session.silently("mkdir -p d && mv f d/g && echo other > f")
+    assert session.ask("cat d/g") is None
+    assert session.ask("ls") is None
+
+
+def test_a_background_job_hides_only_what_it_writes_and_waiting_ends_that() -> None:
+    session = Session()
+    session.silently("{ sleep 1; echo late > f; } >/dev/null 2>&1 &", "echo 1 > g; echo 2 > f")
+    assert session.known("cat g") == "1\n(exit_code=0)"
+    assert session.ask("wait; cat f") is None  # of a shell that may have gone
+    waited = Session()
+    waited.silently("echo late > f & wait; echo 1 >> f", "echo 2 > h")
+    assert waited.ask("cat f") is None
+    assert waited.known("cat h") == "2\n(exit_code=0)"
+    waited.silently("echo 3 > f")
+    assert waited.known("cat f") == "3\n(exit_code=0)"
+    nested = Session()
+    nested.silently("(sleep 1 && echo late > f &); wait", "echo 3 > f")
+    assert nested.ask("cat f") is None
+
+
 def test_files_that_the_rollout_wrote_are_known() -> None:
     session = Session()
     session.silently("cat > f <<'EOF'\nb\na\nEOF", "mkdir d && cp f d/g && echo c >> d/g")

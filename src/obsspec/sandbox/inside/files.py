@@ -47,7 +47,8 @@ def walk(root: bytes) -> Iterator[tuple[bytes, os.stat_result]]:
     Links are not followed, other file systems are not entered. Directories that their owner may not enter are made
     enterable until the walk is over.
     """
-    pending, opened = [root], list[tuple[bytes, int]]()
+    pending = [root]
+    opened: list[tuple[bytes, int]] = []
     try:
         top = os.lstat(root)
         yield root, top

@@ -11,11 +11,13 @@ Beside the requests of `init`:
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import time
 
 from . import processes, state
 from .init import Init, now_ns
+from .shell import Shell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +34,9 @@ class ForkedInit(Init):
     def __init__(self, roots: list[str]) -> None:
         super().__init__()
         self._writable = roots
+        self._begun = False
+        self._next: Shell | None = None  # of the next command
+        self._last = b""  # process number before it
 
     @property
     def _roots(self) -> list[str]:
@@ -46,7 +51,7 @@ class ForkedInit(Init):
             case "resume":
                 return self._resume(fields)
             case "enter":
-                state.install(state.initial(self._environment, fields.text()), self._rules.user)
+                self._install(fields.text())
                 return [b"ok"]
             case "checkpoint":
                 return self._checkpoint()
@@ -56,6 +61,36 @@ class ForkedInit(Init):
                 fields.at = at
                 return super()._answer(fields)
 
+    def _prepare(self) -> None:
+        """Also the process of the next command: as no other lives, nobody sees that it is there already."""
+        super()._prepare()
+        if not self._begun or self._jobs or self._next is not None:
+            return
+        self._last = last_process()
+        try:
+            self._next = Shell({"BASH_ENV": state.START}, self._rules)
+        except OSError:
+            return  # it is tried again when the command is there
+
+    def end(self) -> None:
+        """Leave no process behind, so that none is there when the owner sees the end of this one."""
+        if self._next is not None:
+            os.kill(self._next.process, signal.SIGKILL)
+            os.waitpid(self._next.process, 0)
+        processes.kill_outside(set())
+
+    def _begin(self, fields: Fields) -> None:
+        super()._begin(fields)
+        self._begun = True
+
+    def _shell(self, command: bytes, environment: dict[str, str]) -> Shell:
+        shell, self._next = self._next, None  # none is there before the set-up is over
+        if shell is not None and shell.begin(command):
+            return shell
+        if shell is not None:
+            shell.forget()
+        return super()._shell(command, environment)
+
     def _resume(self, fields: Fields) -> list[bytes]:
         self._begin(fields)
         self._step = fields.number()
@@ -63,11 +98,12 @@ class ForkedInit(Init):
 
     def _checkpoint(self) -> list[bytes]:
         end = time.monotonic() + SETTLE_S
-        while any(processes.living()):
+        while self._jobs and processes.any_living():
             if time.monotonic() > end:
                 return [b"error", JOBS]
             time.sleep(0.001)
-        return [b"ok", b"%d" % self._step, last_process()]
+        self._jobs = False
+        return [b"ok", b"%d" % self._step, last_process() if self._next is None else self._last]
 
     def _write(self, fields: Fields) -> list[bytes]:
         began = now_ns()

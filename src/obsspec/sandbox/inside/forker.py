@@ -18,7 +18,7 @@ import select
 import signal
 import struct
 
-from . import forked, kernel, processes
+from . import forked, kernel
 from .fields import Fields
 from .frames import Decoder
 from .init import forbid_user_namespaces, send
@@ -107,8 +107,9 @@ class Forker:
             number = os.readlink(b"/proc/self")
             roots = _set_up(request, unshared, mapped)
             send([b"ok", number])
-            forked.ForkedInit(roots).serve()
-            processes.kill_outside(set())  # so that nothing is left when the owner sees the end of the pair
+            init = forked.ForkedInit(roots)
+            init.serve()
+            init.end()
         except Exception as error:  # noqa: BLE001 - whatever it is, the owner learns it and the fork ends
             send([b"error", f"the fork failed: {error!r}".encode()])
         finally:

@@ -21,6 +21,7 @@ from . import files, processes, run, state
 from .fields import Fields
 from .frames import encode
 from .reactor import Reactor
+from .shell import Shell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Init:
         os.umask(0o022)
         self._reactor = Reactor()
         self._environment: dict[str, str] = {}
+        self._jobs = False  # processes of earlier commands may live
+        self._unsettled: int | None = None  # since when files have changed, if their times are still to be settled
         self._step = 0
         self._profile = "t"  # until it is told
 
@@ -48,19 +51,24 @@ class Init:
             reactor.wait(None)
             reactor.ended.clear()
             while reactor.frames:
-                answer = self._answer(Fields(reactor.frames.pop(0)))
-                send(answer)
+                send(self._answer(Fields(reactor.frames.pop(0))))
+                self._prepare()
+
+    def _prepare(self) -> None:
+        """What nobody has to wait for, unless the next request comes at once."""
+        if self._unsettled is not None:
+            self._settle(self._unsettled)
+            self._unsettled = None
 
     def _answer(self, fields: Fields) -> list[bytes]:
-        match fields.text():
-            case "open":
-                return self._open(fields)
-            case "run":
-                return self._run(fields.raw(), fields.real(), parts=bool(fields.number()))
-            case "tree":
-                return self._tree(fields.number())
-            case _:
-                return []  # a cancel that came too late
+        asked = fields.text()
+        if asked == "open":
+            return self._open(fields)
+        if asked == "run":
+            return self._run(fields.raw(), fields.real(), parts=not fields.at_end)
+        if asked == "tree":
+            return self._tree(fields.number())
+        return []  # a cancel that came too late
 
     def _open(self, fields: Fields) -> list[bytes]:
         began = now_ns()
@@ -78,8 +86,13 @@ class Init:
                 said = (result.stdout + result.stderr).strip()[-400:]
                 return [b"error", b"set-up command `%s` failed (exit code %d): %s" % (command, result.exit_code, said)]
         self._settle(began)
-        state.install(state.initial(self._environment), self._rules.user)
+        self._install("")
         return [b"ok"]
+
+    def _install(self, directory: str) -> None:
+        """The shell before the first command, which runs in `directory`, or in HOME."""
+        first = state.initial(self._environment, directory)
+        state.install(first, self._rules.user, seeded="r" in self._profile)
 
     def _begin(self, fields: Fields) -> None:
         self._rules = fields.rules()
@@ -98,7 +111,15 @@ class Init:
     def _execute(
         self, command: bytes, environment: dict[str, str], timeout_s: float, tell: Callable[[bytes], None] | None = None
     ) -> run.Result:
-        return run.run(self._reactor, command, environment, self._rules, self._head, timeout_s, tell)
+        spared = processes.sessions() if self._jobs else set[int]()
+        result = run.run(self._reactor, self._shell(command, environment), self._head, timeout_s, spared, tell)
+        self._jobs = processes.any_living()
+        return result
+
+    def _shell(self, command: bytes, environment: dict[str, str]) -> Shell:
+        shell = Shell(environment, self._rules)
+        shell.begin(command)
+        return shell
 
     def _run(self, command: bytes, timeout_s: float, *, parts: bool) -> list[bytes]:
         began = now_ns()
@@ -106,12 +127,12 @@ class Init:
         self._tell_step()
         result = self._execute(command, {"BASH_ENV": state.START}, timeout_s, _tell if parts else None)
         kept = state.adopt(wanted=not (result.timed_out or result.cancelled))
-        self._settle(began)
+        self._unsettled = began
         flags = "".join(
             letter
             for letter, on in (
                 ("c", result.cancelled),
-                ("j", any(processes.living())),
+                ("j", self._jobs),
                 ("k", result.clipped),
                 ("s", not kept),
                 ("t", result.timed_out),

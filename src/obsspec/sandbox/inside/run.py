@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import time
 
-from . import processes, shell
+from . import processes
 from .collect import Stream
 from .reactor import Reactor
+from .shell import Shell
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -54,21 +55,18 @@ class Result:
 
 def run(
     reactor: Reactor,
-    command: bytes,
-    environment: dict[str, str],
-    rules: shell.Rules,
+    started: Shell,
     head: int,
     timeout_s: float,
+    spared: set[int],
     tell: Callable[[bytes], None] | None = None,
 ) -> Result:
-    """Execute and wait until the shell ends, not until its pipes do: background children may hold them for ever.
+    """Wait until the shell ends, not until its pipes do: background children may hold them for ever.
 
     Background children of a command that ended live on; their later output is read and dropped. When the time is over
-    or the owner cancels, everything that the command started is killed, background children included. `tell` gets the
-    first lines of stdout while the command runs.
+    or the owner cancels, everything is killed but the sessions that are `spared`. `tell` gets the first lines of stdout
+    while the command runs.
     """
-    spared = processes.sessions()
-    started = shell.start(command, environment, rules)
     out, err = Stream(started.stdout, head), Stream(started.stderr, head)
     reactor.watch(out)
     reactor.watch(err)

@@ -1,4 +1,7 @@
-"""Starting one command: a fresh bash in a session of its own, with limits, empty stdin and two pipes."""
+"""Starting one command: a fresh bash in a session of its own, with limits, empty stdin and two pipes.
+
+All but executing bash comes before the command is known, so that it may be done ahead of it.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,14 @@ import resource
 import signal
 
 BASH = "/bin/bash"
+IGNORED = (  # by this process or by Python, and not by commands
+    *(signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD),
+    *(signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT),
+)
 
 
 class Rules:
-    """What every command runs under. `user` is None where the sandbox has only one user."""
+    """What every command runs under. A limit of 0 is left as it is. `user` is None where the sandbox has one user."""
 
     def __init__(
         self,
@@ -31,37 +38,43 @@ class Rules:
         self.user = user
 
 
-class Started:
-    """A running command and the read ends of its pipes."""
+class Shell:
+    """A process that becomes the shell of one command, and the read ends of its pipes. Raises OSError."""
 
-    def __init__(self, process: int, stdout: int, stderr: int) -> None:
-        self.process = process
-        self.stdout = stdout
-        self.stderr = stderr
+    def __init__(self, environment: dict[str, str], rules: Rules) -> None:
+        (command, self._command), (self.stdout, out), (self.stderr, err) = os.pipe(), os.pipe(), os.pipe()
+        self.process = os.fork()
+        if self.process == 0:
+            os.close(self._command)
+            _become(command, environment, rules, out, err)
+        for fd in (command, out, err):
+            os.close(fd)
+
+    def begin(self, command: bytes) -> bool:
+        """Once. False if the process has gone."""
+        data = memoryview(command)
+        try:
+            while data:
+                data = data[os.write(self._command, data) :]
+        except BrokenPipeError:
+            return False
+        finally:
+            os.close(self._command)
+        return True
+
+    def forget(self) -> None:
+        """It is not going to be watched."""
+        os.close(self.stdout)
+        os.close(self.stderr)
 
 
-def start(command: bytes, environment: dict[str, str], rules: Rules) -> Started:
-    """Fork and execute."""
-    out_read, out_write = os.pipe()
-    err_read, err_write = os.pipe()
-    process = os.fork()
-    if process == 0:
-        _become(command, environment, rules, out_write, err_write)
-    os.close(out_write)
-    os.close(err_write)
-    return Started(process, out_read, err_read)
-
-
-def _become(command: bytes, environment: dict[str, str], rules: Rules, out: int, err: int) -> None:
+def _become(source: int, environment: dict[str, str], rules: Rules, out: int, err: int) -> None:
     try:
-        os.setsid()
-        os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
-        os.dup2(out, 1)
-        os.dup2(err, 2)
-        for number in (signal.SIGINT, signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD):
-            signal.signal(number, signal.SIG_DFL)
-        _limit(rules)
-        os.chdir(rules.home)
+        problem = _get_ready(rules, out, err)
+        command = _read(source)
+        if problem is not None:
+            raise problem
+        _limit(resource.RLIMIT_AS, rules.memory_bytes)  # last: it is not meant for Python
         options = [b"-c", b"--"] if command[:1] in (b"-", b"+") else [b"-c"]
         os.execve(BASH, [b"bash", *options, command], environment)
     except OSError as error:
@@ -70,16 +83,40 @@ def _become(command: bytes, environment: dict[str, str], rules: Rules, out: int,
         os._exit(126)  # whatever happens, nothing may return into the parent's code
 
 
-def _limit(rules: Rules) -> None:
-    for kind, value in (
-        (resource.RLIMIT_AS, rules.memory_bytes),
-        (resource.RLIMIT_FSIZE, rules.file_bytes),
-        (resource.RLIMIT_CPU, rules.cpu_s),
-        (resource.RLIMIT_NOFILE, rules.open_files),
-        (resource.RLIMIT_NPROC, rules.processes),
-        (resource.RLIMIT_CORE, 0),
-    ):
+def _get_ready(rules: Rules, out: int, err: int) -> OSError | None:
+    """What cannot be done is said when the command is there."""
+    os.setsid()
+    os.dup2(os.open("/dev/null", os.O_RDONLY), 0)
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    for number in IGNORED:
+        signal.signal(number, signal.SIG_DFL)
+    try:
+        _become_user(rules)
+    except OSError as error:
+        return error
+    return None
+
+
+def _read(source: int) -> bytes:
+    parts = [os.read(source, 1 << 16)]
+    while parts[-1]:
+        parts.append(os.read(source, 1 << 16))
+    return b"".join(parts)
+
+
+def _limit(kind: int, value: int) -> None:
+    if value:
         resource.setrlimit(kind, (value, value))
+
+
+def _become_user(rules: Rules) -> None:
+    _limit(resource.RLIMIT_FSIZE, rules.file_bytes)
+    _limit(resource.RLIMIT_CPU, rules.cpu_s)
+    _limit(resource.RLIMIT_NOFILE, rules.open_files)
+    _limit(resource.RLIMIT_NPROC, rules.processes)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    os.chdir(rules.home)
     if rules.user is not None:
         os.setgroups([])
         os.setresgid(rules.user, rules.user, rules.user)

@@ -12,74 +12,72 @@ from __future__ import annotations
 import os
 
 CONTROL = "OBSSPEC_CONTROL"  # environment variable of the forker: the number of its control socket
-RUN = "/run/obsspec"
+PLACE = "OBSSPEC_PLACE"  # environment variable of an init that finds another directory there than the usual one
+USUAL = "/run/obsspec"
+RUN = os.environ.get(PLACE, USUAL)
 START = RUN + "/start"
 STATE = RUN + "/state"
 SAVE = RUN + "/save"
 NAMES = RUN + "/names"
-SHOPT = RUN + "/shopt"
 NEW = RUN + "/new"
 CLOCK = RUN + "/clock"  # seconds since 1970, if the logical clock is to be seen
-SEED = RUN + "/seed"  # read before the state, if there is one
-OPTIONS = RUN + "/options"
+SEED = RUN + "/seed"  # read before the state, if random numbers have one
 MARK = b"\n# complete\n"
 
-_START = f"builtin . {SEED} 2>/dev/null\nbuiltin . {STATE} 2>/dev/null\n"
+_START = f"builtin . {STATE} 2>/dev/null\n"
+_SEEDED = f"builtin . {SEED} 2>/dev/null\n"
 
-_SAVE = r"""__obsspec_status=$? __obsspec_flags=$-
-\builtin set +o >|@OPTIONS
+# Every command pays for this script, and the next one for reading what it writes: so there is no loop in it.
+_SAVE = r"""__obsspec_status=$? __obsspec_flags=$- __obsspec_options=$SHELLOPTS __obsspec_shopt=$BASHOPTS
 \builtin set +e +x +u +v +k +f +t +o posix
-\builtin shopt -p >|@SHOPT
 \builtin shopt -u nocasematch
-\builtin compgen -v >|@NAMES
-\builtin mapfile -t __obsspec_shopt <@SHOPT
-\builtin mapfile -t __obsspec_all <@NAMES
-\builtin mapfile -t __obsspec_options <@OPTIONS
-__obsspec_kept=()
-for __obsspec_name in "${__obsspec_all[@]}"; do
-  case $__obsspec_name in
-    BASH|BASH_*|BASHOPTS|BASHPID|COMP_*|DIRSTACK|EPOCH*|EUID|FUNCNAME|GROUPS|HOSTNAME|HOSTTYPE|LINENO|MACHTYPE) ;;
-    MAPFILE|OLDPWD|OPTERR|OPTIND|OSTYPE|PIPESTATUS|PPID|PWD|RANDOM|SECONDS|SHELLOPTS|SHLVL|SRANDOM|UID|_) ;;
-    __obsspec_*) ;;
-    *) __obsspec_kept+=("$__obsspec_name") ;;
-  esac
-done
+\builtin shopt -s extglob
+\builtin compgen -v -X '@(@OWN)' >|@NAMES
+\builtin mapfile -t __obsspec_kept <@NAMES
 {
-  \builtin echo '\builtin unset BASH_ENV'
-  \builtin printf '%s\n' "${__obsspec_shopt[@]}"
+  \builtin printf '%s\n' '\builtin unset BASH_ENV' '\builtin shopt -qu ${BASHOPTS//:/ }'
+  \builtin printf '%s\n' "\\builtin shopt -qs ${__obsspec_shopt//:/ }"
   \builtin declare -f
   \builtin declare -Fx
   \builtin declare -p "${__obsspec_kept[@]}"
   \builtin umask -p
   if [[ ${OLDPWD+x} ]]; then \builtin printf '\\builtin cd -- %q >/dev/null\n' "$OLDPWD"; fi
   \builtin printf '\\builtin cd -- %q >/dev/null\n' "$PWD"
-  if [[ ! ${OLDPWD+x} ]]; then \builtin echo '\builtin unset OLDPWD'; fi
+  if [[ ! ${OLDPWD+x} ]]; then \builtin printf '%s\n' '\builtin unset OLDPWD'; fi
   \builtin alias -p
-  \builtin echo "\\builtin trap '{ \\builtin . @SAVE; } 2>/dev/null' EXIT"
-  \builtin printf '%s\n' "${__obsspec_options[@]}"
-  if [[ $__obsspec_flags != *e* ]]; then \builtin echo "\\builtin return $__obsspec_status"; fi
+  \builtin printf '%s\n' "\\builtin trap '{ \\builtin . @SAVE; } 2>/dev/null' EXIT"
+  \builtin printf '%s\n' "\\builtin set @FRESH${__obsspec_options:+ -o ${__obsspec_options//:/ -o }}"
+  if [[ $__obsspec_flags != *e* ]]; then \builtin printf '%s\n' "\\builtin return $__obsspec_status"; fi
   \builtin printf '\n# complete\n'
 } >|@NEW
 """
+_FRESH = "+o braceexpand +o hashall +o interactive-comments"  # what is on in a new shell
+_OWN = (  # variables of the shell itself, and ours
+    "BASH|BASH_*|BASHOPTS|BASHPID|COMP_*|DIRSTACK|EPOCH*|EUID|FUNCNAME|GROUPS|HOSTNAME|HOSTTYPE|LINENO|MACHTYPE|"
+    "MAPFILE|OLDPWD|OPTERR|OPTIND|OSTYPE|PIPESTATUS|PPID|PWD|RANDOM|SECONDS|SHELLOPTS|SHLVL|SRANDOM|UID|_|__obsspec_*"
+)
 
 
 def initial(environment: dict[str, str], directory: str = "") -> str:
     """The state before the first command. `directory`: where it runs, if not in HOME."""
     lines = ["\\builtin unset BASH_ENV", "shopt -s expand_aliases", "umask 022"]
-    lines += [f"declare -x {name}='{value}'" for name, value in environment.items()]
+    lines += [f"declare -x {name}={_quoted(value)}" for name, value in environment.items()]
     if directory:
-        quoted = directory.replace("'", "'\\''")
-        lines += [f"\\builtin cd -- '{quoted}' >/dev/null", "unset OLDPWD"]
+        lines += [f"\\builtin cd -- {_quoted(directory)} >/dev/null", "unset OLDPWD"]
     lines += [f"trap '{{ \\builtin . {SAVE}; }} 2>/dev/null' EXIT", "builtin return 0"]
     return "\n".join(lines) + "\n"
 
 
-def install(state: str, user: int | None) -> None:
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def install(state: str, user: int | None, *, seeded: bool) -> None:
     """Write the fixed scripts and the first state; `user` may replace them."""
     save = _SAVE
-    for name, path in (("@OPTIONS", OPTIONS), ("@NAMES", NAMES), ("@SHOPT", SHOPT), ("@NEW", NEW), ("@SAVE", SAVE)):
-        save = save.replace(name, path)
-    for path, text in ((START, _START), (SAVE, save), (STATE, state)):
+    for name, text in (("@OWN", _OWN), ("@FRESH", _FRESH), ("@NAMES", NAMES), ("@NEW", NEW), ("@SAVE", SAVE)):
+        save = save.replace(name, text)
+    for path, text in ((START, _SEEDED * seeded + _START), (SAVE, save), (STATE, state)):
         put(path, text, user)
     if user is not None:
         os.chown(RUN, user, user)

@@ -12,7 +12,7 @@ from obsspec.world.rules.lines import LINE_PROGRAMS
 from obsspec.world.rules.printing import PRINTING, test
 from obsspec.world.rules.program import Program, Run, UndeterminedError
 from obsspec.world.rules.redirect import Routes, routes
-from obsspec.world.rules.state import File, State
+from obsspec.world.rules.state import File, Job, State
 from obsspec.world.rules.streams import SILENT, Doubt, Hole, Outcome, Piece, failed, unknown
 from obsspec.world.rules.text import TEXT_PROGRAMS
 from obsspec.world.shell import expand
@@ -31,6 +31,7 @@ from obsspec.world.shell.tree import (
     Shape,
     Simple,
     Substitution,
+    starts_jobs,
 )
 
 PROGRAMS: dict[str, Program] = {**TEXT_PROGRAMS, **LINE_PROGRAMS, **FILE_PROGRAMS, **PRINTING, **BUILTINS}
@@ -72,6 +73,7 @@ class Evaluation:
         self._doubt = Doubt.NONE
         self._left = MAX_COMMANDS
         self._inner = 0
+        self._jobs: list[Job] = []  # of the shell whose commands are evaluated
 
     def run(self, script: Sequence, *, succeeded: bool = False) -> Outcome:
         """What the script prints. `succeeded`: it is known that its exit code is 0."""
@@ -122,11 +124,18 @@ class Evaluation:
             case Compound():
                 outcome = self._compound(command, last=last, must=must)
             case Background():
-                outcome = self._lost(command)
+                outcome = self._background(command)
         if must and outcome.code is None:
             outcome = replace(outcome, code=0)
         self._code = outcome.code
         return outcome
+
+    def _background(self, command: Background) -> Outcome:
+        """It does not touch this shell; when it writes and prints is not known."""
+        writes = command_effects(command.command, self.state.cwd, self.state.variables).writes
+        self._jobs.append(writes)
+        self.state.tree.start_job(writes)
+        return unknown((), self.state.cwd)
 
     def _and_or(self, command: AndOr, *, last: bool, must: bool) -> Outcome:
         wanted = command.operator == "&&"
@@ -145,12 +154,12 @@ class Evaluation:
             return replace(outcome, code=None if outcome.code is None else int(not outcome.code))
         if self._race(command):
             return self._lost(command)
-        outer, stdin = self.state.copy(), self._stdin
+        outer, stdin, jobs = self.state.copy(), self._stdin, self._jobs
         complaining = 0
         done, code_sure = SILENT, True
         for index, stage in enumerate(command.stages):
             final = index == len(command.stages) - 1
-            self.state.cwd, self.state.variables = outer.cwd, dict(outer.variables)
+            self.state.cwd, self.state.variables, self._jobs = outer.cwd, dict(outer.variables), []
             outcome = self._command(stage, last=last and final, must=must and final)
             merged = not final and command.merged[index]
             complaining += any(piece.error for piece in outcome.pieces) and not merged
@@ -163,7 +172,7 @@ class Evaluation:
         if complaining > 1:  # whose message comes first is chance
             silent = tuple(piece for piece in done.pieces if not piece.error)
             done = replace(done, pieces=(*silent, Piece(Hole(), error=True)))
-        self._stdin = stdin
+        self._stdin, self._jobs = stdin, jobs
         self.state.cwd, self.state.variables, self.state.shadowed = outer.cwd, outer.variables, outer.shadowed
         code = None if done.code is None or (self.state.strict and not code_sure) else done.code
         return replace(done, code=code if not command.negated or code is None else int(not code))
@@ -200,13 +209,16 @@ class Evaluation:
                 return self._for(command)
             case Shape.FUNCTION:
                 self.state.shadowed |= {command.name}
+                if starts_jobs(command):
+                    self.state.tree.start_job(None)  # whenever it is called
                 return SILENT
             case _:
                 return self._lost(command)
 
     def _subshell(self, script: Sequence, *, last: bool = False, must: bool = False) -> Outcome:
-        outer = self.state.copy()
+        outer, jobs, self._jobs = self.state.copy(), self._jobs, []
         outcome = self._sequence(script, last=last, must=must)
+        self._jobs = jobs
         outer.adopt_files(self.state)
         self.state.adopt(outer)
         return outcome
@@ -245,6 +257,8 @@ class Evaluation:
             self.state.tree.forget(path)
         if found.changes_shell:
             self.state.lose_shell()
+        if starts_jobs(command):
+            self.state.tree.start_job(None)
         return unknown(words, cwd)
 
     # simple commands
@@ -268,6 +282,8 @@ class Evaluation:
             return self._assign(command)
         if words[0] in self.state.shadowed or command.assignments:
             return self._lost(command, words)
+        if words == ("wait",) and self._jobs and not command.redirections:
+            return self._wait()
         before = None if self._trusting or must else self.state.copy()
         run = self._run(last=last and not command.redirections)
         made = self._routes(command.redirections, run)
@@ -284,6 +300,13 @@ class Evaluation:
                 self.state.cwd, self.state.variables = before.cwd, before.variables
             return unknown(words, before.cwd)
         return outcome
+
+    def _wait(self) -> Outcome:
+        """For the jobs of this shell."""
+        for job in self._jobs:
+            self.state.tree.end_job(job)
+        self._jobs = []
+        return SILENT
 
     def _words(self, command: Simple) -> tuple[str, ...] | None:
         if not command.words or command.words[0].parts != (Literal("[["),):
@@ -388,13 +411,13 @@ class Evaluation:
         return self._child(tree, ("bash", *words), run)
 
     def _child(self, tree: Sequence, words: tuple[str, ...], run: Run) -> Outcome:
-        outer, one_line, stdin = self.state.copy(), self._one_line, self._stdin
+        outer, one_line, stdin, jobs = self.state.copy(), self._one_line, self._stdin, self._jobs
         positional = {str(i): value for i, value in enumerate(words[2:], 1)}
         self.state.variables = {**positional, "#": str(len(positional))}
         self.state.shadowed, self.state.strict = frozenset(), False
-        self._one_line, self._stdin, self._inner = False, run.stdin, self._inner + 1
+        self._one_line, self._stdin, self._inner, self._jobs = False, run.stdin, self._inner + 1, []
         outcome = self._sequence(tree)
-        self._one_line, self._stdin, self._inner = one_line, stdin, self._inner - 1
+        self._one_line, self._stdin, self._inner, self._jobs = one_line, stdin, self._inner - 1, jobs
         outer.adopt_files(self.state)
         self.state.adopt(outer)
         return outcome

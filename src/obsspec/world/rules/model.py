@@ -81,8 +81,11 @@ class Rules:
 
     def _chosen(self, context: Context) -> Formats:
         """The format of each tool of this turn and its history."""
-        calls = [call for exchange in (*context.history, Exchange(context.calls, ())) for call in exchange.calls]
-        return {call.name: self._formats.choose(call, context.history) for call in reversed(calls)}
+        first: dict[str, ToolCall] = {}
+        for exchange in (*context.history, Exchange(context.calls, ())):
+            for call in exchange.calls:
+                first.setdefault(call.name, call)
+        return {name: self._formats.choose(call, context.history) for name, call in first.items()}
 
     def _one(self, moment: Moment, call: ToolCall, context: Context, formats: Formats) -> Answer | None:
         format_ = formats[call.name]

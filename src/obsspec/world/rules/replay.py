@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 
 from obsspec.values import Exchange, ToolCall
@@ -15,9 +16,10 @@ from obsspec.world.rules.state import State
 from obsspec.world.rules.streams import Doubt, Outcome
 from obsspec.world.shell.parse import Unparsed, parse
 from obsspec.world.shell.paths import START
-from obsspec.world.shell.tree import Sequence, Simple
+from obsspec.world.shell.tree import Sequence, Simple, starts_jobs
 
 MAX_STATES = 20_000
+_JOBS = re.compile(r"(?<![&>|])&[ \t]*$", re.MULTILINE)  # in a script that is not understood
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,8 @@ def _step(
             return None
         state.tree.forget_all()
         state.lose_shell()
+        if _JOBS.search(script_of(call) or "") if script is None else any(map(starts_jobs, script.commands)):
+            state.tree.start_job(None)
         return None
     trial = state.copy()
     outcome, _ = _evaluated(script, call, trial, format_, habits, image)
@@ -124,6 +128,8 @@ def _step(
         outcome = careful.run(script, succeeded=body.exit_code == 0)
     except (UndeterminedError, RecursionError):
         outcome = Outcome(code=None)
+        if any(map(starts_jobs, script.commands)):
+            state.tree.start_job(None)
     if outcome.known:  # what was sure turned out wrong: so may be what it rests on
         state.tree.forget_all()
     found = shown(outcome, body)

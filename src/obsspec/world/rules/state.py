@@ -40,22 +40,43 @@ class Absent:
 
 
 Node = File | Directory | Absent
+Job = frozenset[str] | None
 ABSENT = Absent()
 
 
 class Tree:
-    """The files by path. Copies are cheap; a copy and its original never change each other."""
+    """The files by path. Copies are cheap; a copy and its original never change each other.
 
-    def __init__(self, nodes: dict[str, Node] | None = None) -> None:
+    `jobs`: what each background job may write, until it ends; None is anything. Nothing of that is known meanwhile.
+    """
+
+    def __init__(self, nodes: dict[str, Node] | None = None, jobs: tuple[Job, ...] = ()) -> None:
         self.nodes = nodes if nodes is not None else {}
+        self.jobs = jobs
 
     def copy(self) -> Tree:
-        return Tree(dict(self.nodes))
+        return Tree(dict(self.nodes), self.jobs)
 
     def get(self, path: str | None) -> Node | None:
         """What is at `path`; None if that is not known."""
-        if path is None:
+        if path is None or any(job is None or any(touching(path, written) for written in job) for job in self.jobs):
             return None
+        return self._kept(path)
+
+    def start_job(self, writes: Job) -> None:
+        if writes is None or writes:
+            self.jobs += (writes,)
+
+    def end_job(self, writes: Job) -> None:
+        """What it wrote is there now."""
+        jobs = list(self.jobs)
+        if writes in jobs:
+            jobs.remove(writes)
+        self.jobs = tuple(jobs)
+        for path in writes if writes is not None else (None,):
+            self.forget(path)
+
+    def _kept(self, path: str) -> Node | None:
         found = self.nodes.get(path)
         if found is not None:
             return found
@@ -65,7 +86,7 @@ class Tree:
         if above is None:
             return Directory() if path.startswith(START) else None
         name = path.rpartition("/")[2]
-        match self.nodes.get(above) or (self.get(above) if above != "/" else None):
+        match self.nodes.get(above) or (self._kept(above) if above != "/" else None):
             case Absent():
                 return ABSENT
             case Directory(names, hidden) if names is not None and (hidden or not name.startswith(".")):
@@ -128,6 +149,8 @@ class Tree:
         self.remove(source)
         self.put(target, Directory())
         self.nodes.update(moved)
+        if any(job is not None and any(touching(source, written) for written in job) for job in self.jobs):
+            self.start_job(frozenset({target}))  # what is open for writing moves along
 
     def rename_root(self, root: str, name: str) -> None:
         """The unnamed directory `root` turns out to be `name`."""
@@ -135,7 +158,8 @@ class Tree:
         self.nodes = {path: node for path, node in nodes.items() if not within(path, root)}
         for path, node in nodes.items():
             if within(path, root):
-                self.nodes[(name.rstrip("/") + path[len(root) :]) or "/"] = node
+                self.nodes[_renamed(path, root, name)] = node
+        self.jobs = tuple(job and frozenset(_renamed(path, root, name) for path in job) for job in self.jobs)
 
     def _drop(self, path: str) -> None:
         for known in [known for known in self.nodes if within(known, path)]:
@@ -158,6 +182,10 @@ class Tree:
                 return
             self.nodes[above] = Directory()
             above, name = parent(above), above.rpartition("/")[2]
+
+
+def _renamed(path: str, root: str, name: str) -> str:
+    return (name.rstrip("/") + path[len(root) :]) or "/" if within(path, root) else path
 
 
 @dataclass(slots=True)
@@ -211,6 +239,7 @@ class State:
 
     def merge(self, other: State) -> None:
         """Either this or `other` is the state: keep what both agree on."""
+        self.tree.jobs += tuple(job for job in other.tree.jobs if job not in self.tree.jobs)
         nodes = other.tree.nodes
         differ = [path for path in self.tree.nodes.keys() | nodes.keys() if self.tree.get(path) != other.tree.get(path)]
         for path in differ:

@@ -135,3 +135,18 @@ class Sequence:
     """Commands one after the other: a whole script, or a list inside a compound command."""
 
     commands: tuple[Command, ...] = field(default=())
+
+
+def starts_jobs(command: Command) -> bool:
+    """Whether something may still run in the background when the command is over, as far as its own text says."""
+    match command:
+        case Background():
+            return True
+        case Simple():
+            return False
+        case Compound():
+            return any(starts_jobs(each) for body in command.bodies for each in body.commands)
+        case Pipeline():
+            return any(starts_jobs(stage) for stage in command.stages)
+        case AndOr():
+            return starts_jobs(command.left) or starts_jobs(command.right)

@@ -1,0 +1,1 @@
+"""obsspec behind the interfaces that people already use."""

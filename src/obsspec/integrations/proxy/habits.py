@@ -1,0 +1,98 @@
+"""How a client goes on after an answer, learnt from what it sent: how it repeats the answer, how it shows results.
+
+Nothing is assumed of any client. Before the first turn that was seen to the end, nothing is expected, so nothing is
+started. A template that no longer explains what is sent is found anew from the latest pairs.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from obsspec.integrations.proxy.templates import Pair, Template, explain, explains
+from obsspec.integrations.proxy.wire import canonical
+
+_PAIRS = 12  # the latest ones that a template has to explain
+
+
+@dataclass(slots=True)
+class Learner:
+    """One template and the pairs it was found from."""
+
+    template: Template | None = None
+    _pairs: deque[Pair] = field(default_factory=lambda: deque[Pair](maxlen=_PAIRS))
+
+    def add(self, source: Mapping[str, Any], target: Any) -> None:
+        """Of two pairs that contradict each other the later one is right."""
+        pair = (source, target)
+        self._pairs.append(pair)
+        if self.template is not None and explains(self.template, pair):
+            return
+        self.template = explain(self._pairs) or explain([pair])
+
+    def covers(self, other: Learner) -> bool:
+        """Whether all that the other one has seen is what this one says, too."""
+        template = self.template
+        return template is not None and all(explains(template, pair) for pair in other._pairs)
+
+    def fill(self, source: Mapping[str, Any]) -> Any:
+        """Raises `LookupError` if nothing is known, or this is not of the kind that is."""
+        if self.template is None:
+            raise LookupError("nothing was learnt yet")
+        try:
+            return self.template.fill(source)
+        except (ValueError, TypeError, AttributeError) as error:
+            raise LookupError(str(error)) from error
+
+
+@dataclass(slots=True)
+class Habits:
+    """Of one client, or of one conversation of it. Bounded."""
+
+    echo: Learner = field(default_factory=Learner)
+    result: Learner = field(default_factory=Learner)
+    tail: tuple[str, ...] | None = None  # messages that follow the results
+    steady: bool = True  # the last request was, but for its prompt, like the one before
+
+    def learn(
+        self, message: Mapping[str, Any], calls: Sequence[Mapping[str, Any]], sent: Sequence[dict[str, Any]]
+    ) -> None:
+        """`sent`: the messages that followed the answer `message`, its repetition first."""
+        self.echo.add(message, sent[0])
+        if not calls:
+            return
+        results = sent[1 : 1 + len(calls)]
+        texts = [text_of(each) for each in results]
+        if len(results) < len(calls) or None in texts:
+            return
+        for call, text, result in zip(calls, texts, results, strict=True):
+            self.result.add(result_source(call, text or ""), result)
+        self.tail = tuple(canonical(each) for each in sent[1 + len(calls) :])
+
+    def covers(self, other: Habits) -> bool:
+        """Whether what the other ones were learnt from agrees with these, too."""
+        return self.tail == other.tail and self.echo.covers(other.echo) and self.result.covers(other.result)
+
+    def expect(self, calls: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> tuple[str, ...]:
+        """The messages after the repeated answer, as they would be sent. Raises `LookupError`."""
+        if self.tail is None:
+            raise LookupError("no result was seen yet")
+        results = [self.result.fill(result_source(call, text)) for call, text in zip(calls, texts, strict=True)]
+        return (*(canonical(each) for each in results), *self.tail)
+
+
+def result_source(call: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """What the message of a result may be made of."""
+    function = call.get("function")
+    name = cast("Mapping[str, Any]", function).get("name") if isinstance(function, Mapping) else None
+    return {"content": text, "tool_call_id": call.get("id"), "name": name, "call": call}
+
+
+def text_of(message: Mapping[str, Any]) -> str | None:
+    """The text of a message; None if it has none, or not only that."""
+    content: Any = message.get("content")
+    if isinstance(content, list) and len(cast("list[Any]", content)) == 1:
+        content = cast("list[dict[str, Any]]", content)[0].get("text")
+    return content if isinstance(content, str) else None

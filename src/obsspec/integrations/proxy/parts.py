@@ -1,0 +1,78 @@
+"""What all conversations share: the engine, the gate, the limits and the figures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+
+from anyio.abc import TaskGroup
+
+from obsspec.integrations.proxy.figures import Figures
+from obsspec.integrations.proxy.settings import ServeSettings
+from obsspec.integrations.proxy.upstream import Upstream
+from obsspec.integrations.proxy.wire import canonical
+from obsspec.speculation.decisions import Ask, Decision, Look, Seen, Start, Why
+from obsspec.speculation.gate import Gate
+from obsspec.values import GenerationKey
+
+_SPECULATIVE = 1  # vLLM serves the lower number first
+
+
+@dataclass(slots=True)
+class Limits:
+    """What is in use, and whether anything may still start early."""
+
+    max_branches: int
+    max_held: int
+    branches: int = 0  # requests that nobody has asked for
+    held: int = 0  # bytes of answers that nobody has asked for
+    draining: bool = False
+
+    @property
+    def is_full(self) -> bool:
+        return self.draining or self.branches >= self.max_branches or self.held > self.max_held
+
+
+@dataclass(frozen=True, slots=True)
+class ProxyGate:
+    """Another gate, within the limits. `shadow`: nothing starts, and the decision says `why` it would have."""
+
+    inner: Gate
+    limits: Limits
+    shadow: bool
+
+    def predicts(self, look: Look) -> Decision:
+        return self.inner.predicts(look)
+
+    def starts(self, start: Start) -> Decision:
+        decision = self.inner.starts(start)
+        if not decision.allowed:
+            return decision
+        if self.limits.is_full:
+            return replace(decision, allowed=False, why=Why.FULL)
+        return replace(decision, allowed=not self.shadow)
+
+    def asks(self, ask: Ask) -> Decision:
+        return self.inner.asks(ask)
+
+    def saw(self, seen: Seen) -> None:
+        self.inner.saw(seen)
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    settings: ServeSettings
+    upstream: Upstream
+    tasks: TaskGroup
+    gate: Gate
+    limits: Limits
+    figures: Figures = field(default_factory=Figures)
+
+    def as_sent(self, key: GenerationKey) -> GenerationKey:
+        """The key of a request as it is sent when nobody has asked for it yet: behind all others, if the engine can."""
+        if not self.settings.priorities:
+            return key
+        fields, _, said = key.sampling.model.partition("\n")
+        found = json.loads(fields)
+        found["priority"] = (found.get("priority") or 0) + _SPECULATIVE
+        return replace(key, sampling=replace(key.sampling, model=f"{canonical(found)}\n{said}"))

@@ -1,0 +1,75 @@
+"""The engine behind the proxy: sends a request as it was written and gives the answer as it comes."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, AsyncIterable
+from contextlib import asynccontextmanager
+
+import httpx2
+
+from obsspec.integrations.proxy.wire import Headers, end_to_end
+from obsspec.values import ConfigError
+
+_CONNECT_S = 10.0
+_KEPT_S = 2.0  # engines drop kept connections after 5 s; what is sent on one that is just being dropped is lost
+
+
+class UpstreamError(Exception):
+    """The engine could not be reached, or hung up."""
+
+
+class Upstream:
+    """One for all requests. No limit on connections and no time limit but for connecting: both are the client's to set.
+
+    Leaving `send` early closes the connection at once, which makes an engine stop sampling.
+    """
+
+    def __init__(self, url: str) -> None:
+        """`url` with or without `/v1`. Raises `ConfigError`."""
+        self.url = url.rstrip("/").removesuffix("/v1")
+        try:
+            parsed = httpx2.URL(self.url)
+        except httpx2.InvalidURL as error:
+            raise ConfigError(f"--upstream {url} is no URL ({error}): write http://host:port") from None
+        if parsed.scheme not in ("http", "https") or not parsed.host:
+            raise ConfigError(f"--upstream {url} is no URL of an engine: write http://host:port")
+        self._host = parsed.netloc
+        self._prefix = parsed.raw_path.rstrip(b"/")
+        self.open = 0  # requests that are being answered
+        self._client = httpx2.AsyncClient(
+            timeout=httpx2.Timeout(None, connect=_CONNECT_S),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=_KEPT_S),
+            trust_env=False,
+            follow_redirects=False,
+        )
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    @asynccontextmanager
+    async def send(
+        self, method: str, target: bytes, headers: Headers, body: bytes | AsyncIterable[bytes]
+    ) -> AsyncGenerator[httpx2.Response, None]:
+        """`target`: path and query, byte for byte. Raises `UpstreamError`, also while the answer is being read."""
+        request = httpx2.Request(
+            method,
+            self.url,
+            headers=[(b"host", self._host), *headers],
+            content=body,
+            extensions={"target": self._prefix + target},  # a URL would be tidied up
+        )
+        self.open += 1
+        try:
+            response = await self._client.send(request, stream=True)
+            try:
+                yield response
+            finally:
+                await response.aclose()
+        except httpx2.HTTPError as error:
+            raise UpstreamError(f"{type(error).__name__}: {error}") from error
+        finally:
+            self.open -= 1
+
+
+def answer_headers(response: httpx2.Response) -> Headers:
+    return end_to_end(response.headers.raw)

@@ -1,0 +1,1 @@
+"""Rollouts with observation speculation for TRL's `GRPOTrainer`."""

@@ -1,0 +1,50 @@
+"""What policy training can be asked for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from obsspec.tasks.task import Difficulty
+from obsspec.train.precision import Precision
+from obsspec.values import ConfigError
+
+
+def _help(text: str) -> Parameter:
+    return Parameter(help=text)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    steps: Annotated[int, _help("Steps in all; a finished run goes on with more.")] = 50
+    prompts: Annotated[int, _help("Tasks of a step.")] = 8
+    group: Annotated[int, _help("Rollouts of each task.")] = 8
+    tasks: Annotated[int, _help("Tasks of the training split to draw from.")] = 1000
+    families: Annotated[str, _help("Task families, comma-separated; 'all' for every one.")] = "all"
+    difficulty: Annotated[Difficulty, _help("Difficulty of the tasks.")] = Difficulty.EASY
+    task_seed: Annotated[int, _help("Which tasks; another seed, other tasks.")] = 0
+    learning_rate: Annotated[float, _help("Of AdamW, constant after the first steps.")] = 1e-4
+    warmup_steps: Annotated[int, _help("Steps over which the learning rate rises.")] = 2
+    epsilon_high: Annotated[float, _help("Upper clip of the importance ratio; the lower one is 0.2.")] = 0.28
+    clip: Annotated[float, _help("Largest norm of a gradient.")] = 1.0
+    micro_batch: Annotated[int, _help("Rollouts in one pass of the model.")] = 8
+    keep_every: Annotated[int, _help("Of the adapters of all steps, every so many are kept.")] = 5
+    train_threads: Annotated[int, _help("CPU threads of the update; 0: all cores.")] = 0
+    precision: Annotated[Precision, _help("Type of the matrix products of the update.")] = Precision.AUTO
+    seed: Annotated[int, _help("Of the sampling and of the order of the tasks.")] = 0
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "prompts", "tasks", "micro_batch", "keep_every"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
+        if self.group < 2:
+            raise ConfigError(f"--group must be at least 2, got {self.group}: GRPO compares rollouts of a task")
+        if self.prompts * self.group % self.micro_batch:
+            raise ConfigError(f"--micro-batch must divide prompts x group = {self.prompts * self.group}")
+
+    def as_config(self) -> dict[str, Any]:
+        """What a run folder must agree on to be resumed. The number of steps may grow."""
+        return {name: value for name, value in asdict(self).items() if name != "steps"}

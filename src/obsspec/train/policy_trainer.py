@@ -1,0 +1,51 @@
+# pyright: basic, reportMissingImports=false
+"""GRPO on the packed Llama: TRL's trainer with our scoring, and with checkpoints that hold what it takes to go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from obsspec.integrations.trl.trainer import RecordedGRPOTrainer
+from obsspec.train.causal_lm import PackedCausalLM
+
+COMPLETE = "complete"
+
+
+class PackedGRPOTrainer(RecordedGRPOTrainer):
+    def _get_per_token_logps_and_entropies(
+        self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **options: Any
+    ) -> tuple[Any, Any, None]:
+        logps, entropies = model.score(input_ids, attention_mask, logits_to_keep)
+        return logps, entropies, None
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """None is wanted."""
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        (model or self.model).load_factors(Path(resume_from_checkpoint))
+
+
+class MergeAfterStep(TrainerCallback):
+    """The working weights follow the factors."""
+
+    def __init__(self, model: PackedCausalLM) -> None:
+        self._model = model
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self._model.llama.merge()
+
+
+class MarkComplete(TrainerCallback):
+    """A checkpoint counts once everything of it is on disk."""
+
+    def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        (Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
+
+
+def last_complete(folder: Path) -> Path | None:
+    """The checkpoint to go on from."""
+    done = [path.parent for path in folder.glob(f"checkpoint-*/{COMPLETE}")]
+    return max(done, key=lambda path: int(path.name.rpartition("-")[2]), default=None)

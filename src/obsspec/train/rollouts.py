@@ -1,0 +1,78 @@
+"""Rollouts as a training run needs them: by step and seed, on weights that change between steps, each made once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import anyio
+from anyio.to_thread import run_sync
+
+from obsspec.rollout.collector import Collector, Job, RolloutResult
+from obsspec.rollout.store import RunFolder
+from obsspec.train.live import LivePolicy
+from obsspec.train.weights import Serving
+
+MakeJob = Callable[[str, str, int], Job]  # prompt, label of the rollout, step
+
+
+@dataclass(slots=True)
+class Kept:
+    """The rollouts of a run on disk: a resumed run makes none of them again, but those in which a part failed."""
+
+    folder: RunFolder
+    found: dict[str, RolloutResult] = field(init=False)
+    _writing: anyio.Lock = field(default_factory=anyio.Lock)
+
+    def __post_init__(self) -> None:
+        self.found = {r.seed: r for _, r in self.folder.results() if not r.trajectory.stop.is_error}
+
+    async def keep(self, step: int, result: RolloutResult) -> None:
+        async with self._writing:
+            await run_sync(self.folder.append, f"step-{step}", result)
+
+
+class Rollouts:
+    """A collector on a live policy."""
+
+    def __init__(
+        self, live: LivePolicy, serving: Serving, collector: Collector, make_job: MakeJob, kept: Kept | None = None
+    ) -> None:
+        """`collector` collects with `live`, directly or through something that wraps it."""
+        self._live, self._serving, self._collector = live, serving, collector
+        self._make_job, self._kept = make_job, kept
+
+    async def publish(self, adapter: Path, name: str) -> None:
+        """From here on, rollouts are sampled with this adapter."""
+        if name != self._live.weight_version:
+            await self._live.publish(self._serving.open(adapter, name))
+
+    async def collect(self, prompts: Sequence[str], step: int, label: str) -> list[RolloutResult]:
+        """One rollout for each prompt, in order; the same prompt several times is a group.
+
+        The seed of a rollout is a function of (label, prompt, its number in the group) alone. Rollouts that were kept
+        are not made again.
+        """
+        labels = _labels(prompts, label)
+        jobs = [self._make_job(prompt, each, step) for prompt, each in zip(prompts, labels, strict=True)]
+        if self._kept is None:
+            return await self._collector.run(jobs)
+        kept = self._kept
+        found = {job.rules.seed: kept.found[job.rules.seed] for job in jobs if job.rules.seed in kept.found}
+
+        async def keep(result: RolloutResult) -> None:
+            await kept.keep(step, result)
+
+        made = await self._collector.run([job for job in jobs if job.rules.seed not in found], keep)
+        found |= {result.seed: result for result in made}
+        return [found[job.rules.seed] for job in jobs]
+
+
+def _labels(prompts: Sequence[str], label: str) -> list[str]:
+    members: dict[str, int] = {}
+    out: list[str] = []
+    for prompt in prompts:
+        members[prompt] = members.get(prompt, -1) + 1
+        out.append(f"{label}/{prompt}/{members[prompt]}")
+    return out

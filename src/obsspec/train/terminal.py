@@ -1,0 +1,226 @@
+"""The terminal suite as a source of training rollouts: engines that take new weights, sandboxes, world model."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import asdict, dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import anyio
+from cyclopts import Parameter
+
+from obsspec.compare.world import QUICK_TOOL_S
+from obsspec.models.remerge import Merger
+from obsspec.models.tokenizer import load_vocabulary
+from obsspec.policy.llama_server import EngineMode, EngineSettings, cores_minus_one
+from obsspec.policy.retry import Retrying
+from obsspec.render.terminal import TerminalRenderer
+from obsspec.rollout.collector import Collector, Environment, Job, Speculation, TurnLog
+from obsspec.rollout.rules import Limits, RolloutRules
+from obsspec.sandbox.local import LocalSandboxes
+from obsspec.sandbox.profile import parse_profile
+from obsspec.sandbox.serving import serve_sandboxes
+from obsspec.sandbox.spec import SandboxSpec
+from obsspec.speculation.expected_value import ExpectedValueGate, GateSettings
+from obsspec.speculation.session import SpeculationSettings
+from obsspec.tasks.environment import TaskEnvironment, TerminalSandboxes
+from obsspec.tasks.families import FAMILIES
+from obsspec.tasks.suite import make_task
+from obsspec.tasks.task import Difficulty, Task
+from obsspec.train.live import LivePolicy, open_live_policy
+from obsspec.train.rollouts import Kept, Rollouts
+from obsspec.train.versions import VersionFolder, follow
+from obsspec.train.weights import EmbeddedServing
+from obsspec.values import ConfigError
+from obsspec.world.cascade_models import CascadeModels, Source
+from obsspec.world.language import LanguageWorldModel
+from obsspec.world.memory import Memory, Store
+from obsspec.world.replica import Replicas, ReplicaSettings
+from obsspec.world.rules.model import Rules
+from obsspec.world.stages import Price
+
+SOURCES = ("rules", "memory", "replica", "lm")
+_BLOCK = 256  # the engine's contexts are multiples of this
+
+
+def _help(text: str) -> Parameter:
+    return Parameter(help=text)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class RolloutSettings:
+    """How training rollouts are made. None of it but `mode` and the limits has a say in what they are."""
+
+    speculate: Annotated[bool, _help("Use the speculative pipeline; without, the sequential one.")] = True
+    sources: Annotated[str, _help("What predicts, comma-separated: rules, memory, replica, lm.")] = ",".join(SOURCES)
+    world_model: Annotated[
+        str,
+        _help(
+            "The language world model: 'same' (the policy's engine), an adapter (.safetensors), or a folder of "
+            "versions that `train world` publishes, which is followed."
+        ),
+    ] = "same"
+    depth: Annotated[int, _help("D: predicted observations that may stand unverified in a chain.")] = 4
+    guarded: Annotated[bool, _help("Send the calls of unverified turns ahead.")] = True
+    latency: Annotated[
+        str,
+        _help(
+            "Transport latency of the sandboxes in seconds, as in `obsspec compare`; empty: local sandboxes without."
+        ),
+    ] = ""
+    concurrency: Annotated[int, _help("Rollouts in flight at a time.")] = 8
+    mode: Annotated[
+        EngineMode, _help("exact: rollouts are those of the sequential pipeline, token for token; fast: not quite.")
+    ] = EngineMode.EXACT
+    threads: Annotated[int, _help("Threads of all engines together; 0: all cores but one.")] = 0
+    max_turns: Annotated[int, _help("Committed turns after which a rollout ends.")] = 10
+    max_turn_tokens: Annotated[int, _help("Tokens a turn may sample.")] = 96
+    max_context: Annotated[int, _help("Tokens of prompt and turn together.")] = 1024
+
+    def __post_init__(self) -> None:
+        wrong = sorted(set(self.source_names) - set(SOURCES))
+        if wrong or not self.source_names:
+            raise ConfigError(f"--sources: unknown {', '.join(wrong) or '(nothing)'}; known: {', '.join(SOURCES)}")
+        if self.concurrency < 1 or self.depth < 0 or self.threads < 0:
+            raise ConfigError("--concurrency must be at least 1, --depth and --threads not negative")
+
+    @property
+    def source_names(self) -> tuple[str, ...]:
+        """In the order of the cascade."""
+        named = {name.strip() for name in self.sources.split(",") if name.strip()}
+        return tuple(name for name in SOURCES if name in named) + tuple(sorted(named - set(SOURCES)))
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.max_turns, self.max_turn_tokens, self.max_context)
+
+    @property
+    def slots(self) -> int:
+        """For each rollout its generation, and a branch at each depth."""
+        return self.concurrency * (1 + (max(1, self.depth) if self.speculate else 0))
+
+    def as_config(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def task_of(task_id: str) -> Task:
+    """The task of the suite that has this id. Raises `ConfigError` for an id that no task has."""
+    try:
+        family, difficulty, seed = task_id.rsplit("-", 2)
+        task = _made(family, int(seed), Difficulty(difficulty))
+    except ValueError:
+        raise ConfigError(f"{task_id!r} is no task of the terminal suite: give FAMILY-DIFFICULTY-SEED") from None
+    return task
+
+
+@lru_cache(maxsize=4096)
+def _made(family: str, seed: int, difficulty: Difficulty) -> Task:
+    return make_task(family, seed, difficulty)
+
+
+def known_families(text: str) -> tuple[str, ...]:
+    """Families by name, comma-separated, or 'all'. Raises `ConfigError`."""
+    names = tuple(FAMILIES) if text == "all" else tuple(name.strip() for name in text.split(","))
+    unknown = sorted(set(names) - set(FAMILIES))
+    if unknown:
+        raise ConfigError(f"--families: unknown {', '.join(unknown)}; known: {', '.join(sorted(FAMILIES))}")
+    return names
+
+
+@asynccontextmanager
+async def open_rollouts(
+    settings: RolloutSettings,
+    adapter: Path,
+    name: str,
+    folder: Path,
+    seed: int,
+    *,
+    kept: Kept | None = None,
+    log: TurnLog | None = None,
+) -> AsyncGenerator[Rollouts, None]:
+    """Everything it takes to make rollouts of the suite, beginning with the policy `adapter` as version `name`.
+
+    `folder`: for logs and files in passing. `seed`: of the sampling. `log`: where turns go. Raises `ConfigError`.
+    """
+    async with AsyncExitStack() as stack:
+        renderer = TerminalRenderer(load_vocabulary())
+        sandboxes = await _sandboxes(settings, stack)
+        merger = Merger()
+        serving = EmbeddedServing(_engine(settings), folder, "policy", merger)
+        live = await stack.enter_async_context(open_live_policy(serving.open(adapter, name)))
+        speculation = None
+        if settings.speculate:
+            engine = live if settings.world_model == "same" else await _world(settings, adapter, folder, merger, stack)
+            language = LanguageWorldModel(engine, renderer, max_context=settings.max_context)
+            speculation = _speculation(settings, live, language)
+
+        def job(prompt: str, label: str, step: int) -> Job:
+            rules = RolloutRules(renderer, settings.limits, seed=f"{seed}/{label}")
+            return Job(TaskEnvironment(task_of(prompt), sandboxes), rules, group=f"{step}/{prompt}", step=step)
+
+        collector = Collector(Retrying(live), settings.concurrency, speculation, log)
+        yield Rollouts(live, serving, collector, job, kept)
+
+
+@asynccontextmanager
+async def _following(folder: VersionFolder, live: LivePolicy, serving: EmbeddedServing) -> AsyncGenerator[None, None]:
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(follow, folder, live, serving)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def _world(
+    settings: RolloutSettings, start: Path, folder: Path, merger: Merger, stack: AsyncExitStack
+) -> LivePolicy:
+    """The world model's own engine; on a folder of versions that is still empty it begins with the policy's adapter."""
+    path = Path(settings.world_model)
+    serving = EmbeddedServing(_engine(settings), folder, "world", merger)
+    if path.suffix == ".safetensors":
+        return await stack.enter_async_context(open_live_policy(serving.open(path, "world-frozen")))
+    versions = VersionFolder(path, "world")
+    first = versions.latest()
+    opened = serving.open(first.adapter, first.name) if first else serving.open(start, "world-start")
+    live = await stack.enter_async_context(open_live_policy(opened))
+    await stack.enter_async_context(_following(versions, live, serving))
+    return live
+
+
+def _engine(settings: RolloutSettings) -> EngineSettings:
+    engines = 1 if settings.world_model == "same" or not settings.speculate else 2
+    return EngineSettings(
+        mode=settings.mode,
+        slots=settings.slots,
+        context=-(-settings.max_context // _BLOCK) * _BLOCK,
+        threads=max(1, (settings.threads or cores_minus_one()) // engines),
+    )
+
+
+async def _sandboxes(settings: RolloutSettings, stack: AsyncExitStack) -> TerminalSandboxes:
+    if settings.latency:
+        return await stack.enter_async_context(serve_sandboxes(latency=settings.latency, determinism="standard"))
+    return LocalSandboxes(profile=parse_profile("standard"))
+
+
+def _speculation(settings: RolloutSettings, live: LivePolicy, language: LanguageWorldModel) -> Speculation:
+    spare = max(0, settings.slots - settings.concurrency)
+    gate = ExpectedValueGate(
+        GateSettings(slots=spare, shared_engine=settings.world_model == "same"), load=lambda: live.busy
+    )
+    replicas = Replicas(_spec_of, ReplicaSettings(profile=parse_profile("standard")))
+    known = {
+        "rules": Source("rules", Rules()),
+        "memory": Source("memory", Memory(Store())),
+        "replica": Source("replica", replicas, pays=partial(gate.tools_take, QUICK_TOOL_S)),
+        "lm": Source("lm", language, Price.EXPENSIVE),
+    }
+    models = CascadeModels([known[name] for name in settings.source_names], gate)
+    return Speculation(models, SpeculationSettings(depth=settings.depth, guarded=settings.guarded), gate)
+
+
+def _spec_of(environment: Environment) -> SandboxSpec | None:
+    return environment.task.spec if isinstance(environment, TaskEnvironment) else None

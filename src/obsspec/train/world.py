@@ -1,0 +1,39 @@
+# pyright: basic, reportMissingImports=false
+"""`obsspec train world`: a process that follows the transition log and keeps a world model up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from obsspec.models.adapter import read_adapter
+from obsspec.models.base import base_model_path
+from obsspec.rollout.store import RunFolder
+from obsspec.train.adapter import apply_adapter, rank_of
+from obsspec.train.llama import Llama
+from obsspec.train.run import asked_to_stop, keep_memory, working_type
+from obsspec.train.versions import VersionFolder
+from obsspec.train.world_settings import WorldSettings
+from obsspec.train.world_trainer import WorldTrainer
+
+VERSIONS = "versions"
+
+
+def train_world(
+    start: Path, log: Path, out: Path, settings: WorldSettings, say: Callable[[str], None], *, follow: bool = True
+) -> None:
+    """Train until told to stop (SIGINT, SIGTERM). Killed at any time, the same call goes on from there."""
+    _folder = RunFolder(out, {"start": str(start), **settings.as_config()})  # locked while it lives
+    keep_memory()
+    torch.set_num_threads(settings.threads)
+    adapter = read_adapter(start)
+    rank = rank_of(adapter)
+    dtype = working_type(settings.precision)
+    model = Llama(base_model_path(), rank=rank, alpha=adapter.scale * rank, dtype=dtype)
+    apply_adapter(model, adapter)
+    trainer = WorldTrainer(model, log, out, VersionFolder(out / VERSIONS, "world"), settings, say)
+    with asked_to_stop() as stop:
+        trainer.run(stop, follow=follow)
+    say(f"stopped after round {trainer.progress.round}, {trainer.progress.observations} observations")

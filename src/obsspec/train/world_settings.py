@@ -1,0 +1,60 @@
+"""What the world-model trainer can be asked for."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+
+from obsspec.train.precision import Precision
+from obsspec.train.transitions import FilterRules
+from obsspec.values import ConfigError
+
+
+class Order(StrEnum):
+    """STEP: every turn once, in the order of the policy's steps. MIXED: as much again of what was trained on before."""
+
+    STEP = "step"
+    MIXED = "mixed"
+
+
+def _help(text: str) -> Parameter:
+    return Parameter(help=text)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True)
+class WorldSettings:
+    order: Annotated[
+        Order, _help("step: every turn once, in step order; mixed: with rollouts of before among them.")
+    ] = Order.STEP
+    round: Annotated[int, _help("Turns that make a round; after each round there is a checkpoint and a version.")] = 256
+    patience_s: Annotated[float, _help("Seconds without news after which fewer turns make a round.")] = 20.0
+    learning_rate: Annotated[float, _help("Of AdamW.")] = 1e-4
+    batch_tokens: Annotated[int, _help("Tokens of a batch, about.")] = 1024
+    clip: Annotated[float, _help("Largest norm of a gradient.")] = 1.0
+    max_tokens: Annotated[int, _help("Turns with a longer history are left out.")] = 1024
+    truncated: Annotated[bool, _help("Train on observations that were truncated.")] = False
+    timed_out: Annotated[bool, _help("Train on what timed-out commands had printed.")] = False
+    secret: Annotated[
+        tuple[str, ...], _help("Regular expression; observations in which it is found are left out.")
+    ] = ()
+    threads: Annotated[int, _help("CPU threads.")] = 1
+    precision: Annotated[Precision, _help("Type of the matrix products.")] = Precision.AUTO
+    seed: Annotated[int, _help("Of the replay.")] = 0
+
+    def __post_init__(self) -> None:
+        for name in ("round", "batch_tokens", "max_tokens", "threads"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
+
+    @property
+    def rules(self) -> FilterRules:
+        return FilterRules(
+            truncated=self.truncated, timed_out=self.timed_out, secrets=self.secret, max_tokens=self.max_tokens
+        )
+
+    def as_config(self) -> dict[str, Any]:
+        return asdict(self)

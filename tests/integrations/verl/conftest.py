@@ -1,0 +1,47 @@
+"""One Ray and one stack of workers for all tests of a run: they take a while to start."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("verl")
+
+
+@pytest.fixture(scope="session")
+def started(folder: Path) -> Generator[tuple[Any, Any], None, None]:
+    """The cluster, and the world-model server that the agent loop `language` asks."""
+    from tests.integrations.verl.cluster import configuration, ray_running, start
+    from tests.integrations.verl.model import write_model
+    from tests.integrations.verl.oracle import world_model_server
+
+    with world_model_server(write_model(folder / "model")) as oracle, ray_running():
+        language = {"world_model_url": oracle.url, "world_model_name": "oracle", "rules": False, "memory": False}
+        loops = {
+            "off": {"speculate": False},
+            "deep": {"gate": False, "depth": 3, "breadth": 2, "memory_path": str(folder / "memory.sqlite")},
+            "language": {**language, "gate": False, "predict_timeout_s": 0.5, "world_model_max_tokens": 96},
+            "chain": {**language, "gate": False, "depth": 3, "world_model_max_tokens": 96},
+            "down": {**language, "gate": False, "world_model_url": "http://127.0.0.1:9"},
+        }
+        yield start(configuration(folder, loops)), oracle
+
+
+@pytest.fixture
+def cluster(started: tuple[Any, Any]) -> Generator[Any, None, None]:
+    """With nothing left of the test before, and nothing left afterwards."""
+    started[0].servers.set(fault="")
+    yield started[0]
+    started[0].servers.seen()
+
+
+@pytest.fixture
+def oracle(started: tuple[Any, Any]) -> Any:
+    started[1].mode = "right"
+    return started[1]

@@ -16,16 +16,13 @@ from obsspec.rollout.trajectory import Trajectory
 from obsspec.sandbox.beginning import Beginning
 from obsspec.sandbox.commands import Commands
 from obsspec.sandbox.output import canonical
-from obsspec.speculation import session as session_module
 from obsspec.speculation.ahead import Ahead
 from obsspec.speculation.commands import (
     Command,
     Decided,
-    Discard,
     DiscardReason,
     ExecuteGuarded,
     Generate,
-    HandOver,
     HandOverFailure,
     Promote,
     Settle,
@@ -34,6 +31,7 @@ from obsspec.speculation.controller import Controller
 from obsspec.speculation.node import Candidate, Node, Origin
 from obsspec.speculation.session import Session, SessionSandbox
 from obsspec.speculation.trace import Fate
+from obsspec.speculation.works import Works
 from obsspec.testing import toy_vocabulary
 from obsspec.values import (
     Completion,
@@ -227,7 +225,7 @@ def let_the_failure_of_a_guess_reach_the_loop(patch: pytest.MonkeyPatch) -> None
 
 @fault(checks.episodes, "equality")
 def accept_what_broken_engines_return(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(session_module, "check_completion", lambda completion, sampling: None)
+    patch.setattr("obsspec.speculation.works.check_completion", lambda completion, sampling: None)
     patch.setattr("obsspec.rollout.loop.check_completion", lambda completion, sampling: None)
 
 
@@ -494,15 +492,15 @@ def forget_what_the_gate_refused(patch: pytest.MonkeyPatch) -> None:
 
 @fault(checks.episodes, "open: ")
 def tell_the_gate_nothing_of_discarded_generations(patch: pytest.MonkeyPatch) -> None:
-    original = Session._generated
+    original = Works._ended
 
-    def generated(self: Session, work: Any, *, finished: bool) -> None:
+    def ended(self: Works, work: Any, tokens: int, *, finished: bool) -> None:
         if finished:
-            original(self, work, finished=finished)
+            original(self, work, tokens, finished=finished)
         else:
             work.generating = None
 
-    patch.setattr(Session, "_generated", generated)
+    patch.setattr(Works, "_ended", ended)
 
 
 @fault(checks.episodes, "accounting")
@@ -533,15 +531,15 @@ def learn_from_a_prediction_before_commit(patch: pytest.MonkeyPatch) -> None:
 
 @fault(checks.episodes, "tokens")
 def forget_tokens_of_cancelled_generations(patch: pytest.MonkeyPatch) -> None:
-    original = Session._discard
+    original = Works.discard
 
-    def discard(self: Session, command: Discard) -> None:
-        work = self._work[command.node]
+    def discard(self: Works, node: int, reason: str) -> None:
+        work = self._by_node[node]
         if work.generating is not None:
             work.tokens = 0
-        original(self, command)
+        original(self, node, reason)
 
-    patch.setattr(Session, "_discard", discard)
+    patch.setattr(Works, "discard", discard)
 
 
 # What stops --------------------------------------------------------------------------------------------------------
@@ -549,18 +547,18 @@ def forget_tokens_of_cancelled_generations(patch: pytest.MonkeyPatch) -> None:
 
 @fault(checks.discarded_work_ends_at_the_engine)
 def let_discarded_generations_run(patch: pytest.MonkeyPatch) -> None:
-    original = Session._discard
+    original = Works.discard
 
-    def discard(self: Session, command: Discard) -> None:
-        self._work[command.node].generating = None
-        original(self, command)
+    def discard(self: Works, node: int, reason: str) -> None:
+        self._by_node[node].generating = None
+        original(self, node, reason)
 
-    patch.setattr(Session, "_discard", discard)
+    patch.setattr(Works, "discard", discard)
 
 
 @fault(checks.a_late_prediction_ends_at_once)
 def let_late_predictions_run(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Session, "_cancel_prediction", lambda self, node: None)
+    patch.setattr(Works, "cancel_prediction", lambda self, node: None)
 
 
 @fault(checks.episodes, "crash")
@@ -598,9 +596,8 @@ def encode_sampled_ids_again(patch: pytest.MonkeyPatch) -> None:
 def read_the_version_again_at_commit(patch: pytest.MonkeyPatch) -> None:
     original = Session._hand_over
 
-    def hand_over(self: Session, command: HandOver) -> None:
-        fresh: Completion = replace(command.completion, weight_version=self.weight_version)
-        original(self, replace(command, completion=fresh))
+    def hand_over(self: Session, node: int, completion: Completion) -> None:
+        original(self, node, replace(completion, weight_version=self.weight_version))
 
     patch.setattr(Session, "_hand_over", hand_over)
 

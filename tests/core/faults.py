@@ -16,6 +16,7 @@ from obsspec.rollout.trajectory import Trajectory
 from obsspec.sandbox.beginning import Beginning
 from obsspec.sandbox.commands import Commands
 from obsspec.sandbox.output import canonical
+from obsspec.speculation import settling
 from obsspec.speculation.ahead import Ahead
 from obsspec.speculation.commands import (
     Command,
@@ -253,7 +254,7 @@ def execute_a_speculative_command_early(patch: pytest.MonkeyPatch) -> None:
 
     def eager(self: Session, commands: list[Command]) -> None:
         run(self, commands)
-        for node in list(self._controller._nodes.values()):
+        for node in list(self._controller._tree._nodes.values()):
             early = node.parent is not None and node.turn is not None and node.turn.calls
             if early and not self.inner.running and self.inner.calls[-1:] != [node.turn.calls[0]]:
                 self._tasks.start_soon(self.inner.execute, node.turn.calls[0])
@@ -339,7 +340,7 @@ def send_calls_that_may_never_be_made(patch: pytest.MonkeyPatch) -> None:
         if self.guarded and node.may_be_sent_ahead:
             node.sent_ahead = True
             assert node.turn is not None
-            return [ExecuteGuarded(node.id, node.turn.calls[0], self._before_turn(node))]
+            return [ExecuteGuarded(node.id, node.turn.calls[0], self._tree.guard(node))]
         return original(self, node)
 
     def single_turns_are_skipped(self: Node) -> bool:
@@ -398,13 +399,13 @@ def tell_what_may_still_go(patch: pytest.MonkeyPatch) -> None:
 
 @fault(checks.walks)
 def count_a_late_prediction_as_a_match(patch: pytest.MonkeyPatch) -> None:
-    original = Controller._outcome
+    original = settling.outcome
 
     def outcome(head: Node, right: Candidate | None, real_prompt: Tokens | None) -> Outcome:
         found = original(head, right, real_prompt)
         return Outcome.MATCH if found is Outcome.CANCEL else found
 
-    patch.setattr(Controller, "_outcome", staticmethod(outcome))
+    patch.setattr(settling, "outcome", outcome)
 
 
 @fault(checks.walks)
@@ -415,13 +416,13 @@ def count_silence_as_a_failure(patch: pytest.MonkeyPatch) -> None:
 
 @fault(checks.episodes, "accounting")
 def lose_failed_predictions(patch: pytest.MonkeyPatch) -> None:
-    original = Controller._settle
+    original = settling.settle
 
-    def settle(self: Controller, head: Node, real_prompt: Tokens | None) -> list[Command]:
-        commands = original(self, head, real_prompt)
+    def settle(head: Node, real_prompt: Tokens | None) -> list[Command]:
+        commands = original(head, real_prompt)
         return [c for c in commands if not (isinstance(c, Settle) and c.outcome is Outcome.FAILED)]
 
-    patch.setattr(Controller, "_settle", settle)
+    patch.setattr("obsspec.speculation.controller.settle", settle)
 
 
 @fault(checks.episodes, "accounting")
@@ -470,7 +471,7 @@ def start_what_the_gate_refused(patch: pytest.MonkeyPatch) -> None:
         candidate = node.candidates[number]
         if not candidate.refused or candidate.key is None:
             return commands
-        child = self._add(candidate.key, node.level + 1, node, candidate.origin, candidate.observations)
+        child = self._tree.add(candidate.key, node.level + 1, node, candidate.origin, candidate.observations)
         node.branches_started += 1
         return [*commands, Generate(child.id, child.key, speculative=True)]
 
@@ -520,7 +521,7 @@ def learn_from_a_prediction_before_commit(patch: pytest.MonkeyPatch) -> None:
     def eager(self: Session, commands: list[Command]) -> None:
         for command in commands:
             if isinstance(command, Generate) and command.speculative:
-                node = self._controller._nodes[command.node]
+                node = self._controller._tree._nodes[command.node]
                 context = self._controller.context(node.parent.id) if node.parent else None
                 assert context is not None
                 self._world_model.learn(replace(context, task_id=self._task_id), node.observations)

@@ -67,9 +67,9 @@ class Flight:
 
 @dataclass(slots=True)
 class Measured:
-    """One arm: when each rollout had been verified, in order, and the rollouts."""
+    """One arm: when each rollout had been verified, in order, what all took, and the rollouts of a real engine."""
 
-    began_s: float
+    seconds: float = 0.0
     ended_s: list[float] = field(default_factory=list[float])
     agent_s: list[float] = field(default_factory=list[float])
     results: dict[str, RolloutResult] = field(default_factory=dict[str, RolloutResult])
@@ -79,10 +79,11 @@ class Measured:
         self.agent_s.append(result.trajectory.agent_s)
 
     def per_h(self, ramp: int = 0) -> float:
-        """Rollouts per hour, without the first and the last `ramp` of them."""
+        """Rollouts per hour; with a `ramp`, without the first and the last so many."""
+        if not ramp:
+            return 3600 * len(self.ended_s) / self.seconds
         counted = self.ended_s[ramp : len(self.ended_s) - ramp]
-        began_s = self.ended_s[ramp - 1] if ramp else self.began_s
-        return 3600 * len(counted) / (counted[-1] - began_s)
+        return 3600 * len(counted) / (counted[-1] - self.ended_s[ramp - 1])
 
 
 async def collect(
@@ -141,8 +142,8 @@ def real_jobs(tasks: Sequence[Task], settings: CompareSettings, parts: Parts) ->
 
 
 async def measure_arm(
-    arm: tuple[bool, bool], flight: Flight, settings: CompareSettings, out: Path, console: Console
-) -> Measured:
+    arm: tuple[bool, bool], flight: Flight, settings: CompareSettings, out: Path, console: Console, measured: Measured
+) -> None:
     """With an engine, a memory and a gate of its own: no arm profits from another."""
     folder = out / name_of(arm).replace(" ", "-")
     folder.mkdir(parents=True, exist_ok=True)
@@ -151,25 +152,26 @@ async def measure_arm(
     async with open_parts(settings, console, folder) as opened:
         parts = opened.parts
         await parts.start_cold()
-        measured = Measured(anyio.current_time())
 
         def see(result: RolloutResult) -> None:
             measured.saw(result)
             measured.results[result.seed] = result
 
         speculation = parts.world.speculation if arm[1] else None
-        jobs = real_jobs(tasks, settings, parts)
-        account = await collect(arm[0], flight, parts.policy, speculation, jobs, see)
+        began_s = anyio.current_time()
+        account = await collect(arm[0], flight, parts.policy, speculation, real_jobs(tasks, settings, parts), see)
+        seconds = anyio.current_time() - began_s
+    measured.seconds += seconds
     if account is not None:
         console.print(account_table(account))
-    console.print(f"{name_of(arm)}: {measured.per_h():,.0f} rollouts per hour", highlight=False)
-    return measured
+    console.print(f"{name_of(arm)}: {len(tasks)} rollouts in {seconds:.1f} s", highlight=False)
 
 
 @app.command
 def measure(
     *,
-    tasks: Annotated[int, Parameter(help="Rollouts of each arm.")] = 24,
+    tasks: Annotated[int, Parameter(help="Rollouts of each arm in a round.")] = 16,
+    rounds: Annotated[int, Parameter(help="Rounds of other tasks; the order of the arms turns round.")] = 2,
     in_flight: Annotated[int, Parameter(help="Rollouts in flight.")] = 4,
     sandboxes: Annotated[int, Parameter(help="Sandboxes that may be open; more than in flight.")] = 6,
     latency: Annotated[str, Parameter(help="Transport latency of a tool call, seconds.")] = "1.0",
@@ -178,11 +180,15 @@ def measure(
 ) -> None:
     """The embedded engine and real sandboxes."""
     console = Console()
-    settings = CompareSettings(tasks=tasks, concurrency=in_flight, latency=latency, task_seed=seed)
     flight = Flight(in_flight, sandboxes)
-    arms = {arm: anyio.run(measure_arm, arm, flight, settings, out, console) for arm in ARMS}
+    arms = {arm: Measured() for arm in ARMS}
+    for number in range(rounds):
+        settings = CompareSettings(tasks=tasks, concurrency=in_flight, latency=latency, task_seed=seed + number)
+        for arm in ARMS if number % 2 == 0 else reversed(ARMS):
+            anyio.run(measure_arm, arm, flight, settings, out, console, arms[arm])
+    base = arms[BASE].results
     same = {
-        arm: sum(not differences(arms[BASE].results[name], result) for name, result in measured.results.items())
+        arm: sum(not differences(base[name], result) for name, result in measured.results.items())
         for arm, measured in arms.items()
     }
     report("measured", arms, {arm: measured.per_h() for arm, measured in arms.items()}, out, console, same)
@@ -199,7 +205,7 @@ async def simulate_arm(arm: tuple[bool, bool], flight: Flight, world: World, mod
     ]
     policy = policy_server(model, world)
     models = Shared(StatedSource("lm", world, default_skills()))
-    measured = Measured(anyio.current_time())
+    measured, began_s = Measured(), anyio.current_time()
 
     def see(result: RolloutResult) -> None:
         measured.saw(result)
@@ -207,6 +213,7 @@ async def simulate_arm(arm: tuple[bool, bool], flight: Flight, world: World, mod
 
     speculation = Speculation(models, SpeculationSettings(1, 1)) if arm[1] else None
     await collect(arm[0], flight, policy, speculation, jobs, see)
+    measured.seconds = anyio.current_time() - began_s
     return measured
 
 
@@ -248,15 +255,15 @@ def report(
     console: Console,
     same: dict[tuple[bool, bool], int] | None = None,
 ) -> None:
-    table = Table(title=f"Rollouts per hour, {kind}", title_justify="left")
-    for name in ("collection", "rollouts/h", "over the first", "agent latency", "identical"):
-        table.add_column(name, justify="left" if name == "collection" else "right")
+    table = Table(title=f"Rollouts per hour, {kind}; gain over synchronous sequential", title_justify="left")
+    for name in ("collection", "per hour", "gain", "agent s", "identical"):
+        table.add_column(name, justify="left" if name == "collection" else "right", no_wrap=True)
     rows: list[dict[str, Any]] = []
     for arm, measured in arms.items():
         gain = rates[arm] / rates[BASE] - 1
         agent_s = sum(measured.agent_s) / len(measured.agent_s)
         identical = f"{same[arm]}/{len(measured.agent_s)}" if same else "-"
-        table.add_row(name_of(arm), f"{rates[arm]:,.0f}", f"{gain:+.0%}", f"{agent_s:.2f} s", identical)
+        table.add_row(name_of(arm), f"{rates[arm]:,.0f}", f"{gain:+.0%}", f"{agent_s:.2f}", identical)
         rows.append(
             {"arm": name_of(arm), "per_h": rates[arm], "gain": gain, "agent_s": agent_s, "identical": identical}
         )

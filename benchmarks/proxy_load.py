@@ -291,8 +291,8 @@ def table(arms: Sequence[Arm], sessions: int) -> Table:
 def main(
     *,
     sessions: int = 500,
-    engine_s: Annotated[float, Parameter(help="Seconds that the engine takes, on average.")] = 1.5,
-    tool_s: Annotated[float, Parameter(help="Seconds that a tool takes, on average.")] = 2.0,
+    engine_s: Annotated[float, Parameter(help="Seconds that the engine takes, on average.")] = 2.0,
+    tool_s: Annotated[float, Parameter(help="Seconds that a tool takes, on average.")] = 3.0,
     port: Annotated[int, Parameter(help="Of the engine; the proxy has the next one.")] = 18700,
     out: Annotated[Path | None, Parameter(help="Also write the figures to this file.")] = None,
 ) -> int:

@@ -19,6 +19,7 @@ from obsspec.protocols import Emit, Policy, WorldModel
 from obsspec.rollout.collector import Shared
 from obsspec.sim.figures import Figures
 from obsspec.sim.recorded import LM, Guess, RecordedRun
+from obsspec.sim.replica import Room
 from obsspec.sim.run import Arm, OnRollout, Parts, simulate
 from obsspec.sim.server import ModelServer
 from obsspec.sim.sources import Skill, StatedSource
@@ -92,7 +93,7 @@ class Plan:
 
     def sequential(self) -> Figures:
         world = World(self._workload())
-        return simulate(Arm(world, lambda w: Parts(self._server(w)), concurrency=self.concurrency), self.on_rollout)
+        return simulate(Arm(world, lambda w: Parts(self._server(w, 1)), concurrency=self.concurrency), self.on_rollout)
 
     def recorded(self) -> Planned | None:
         """The run's own settings, to be compared with what it measured."""
@@ -122,15 +123,15 @@ class Plan:
 
     def line(self, sources: tuple[str, ...], depth: int, breadth: int, *, guarded: bool, gated: bool = True) -> Planned:
         world = World(self._workload())
-        make = partial(self._parts, sources, depth * breadth if gated else 0)
+        make = partial(self._parts, sources, depth * breadth, gated)
         arm = Arm(world, make, SpeculationSettings(depth, breadth, guarded=guarded), self.concurrency)
         return Planned(sources, depth, breadth, guarded, simulate(arm, self.on_rollout))
 
-    def _parts(self, sources: tuple[str, ...], branches: int, world: World) -> Parts:
-        """As many branches as the embedded engine of `obsspec compare` has slots for; 0: no gate."""
-        policy = self._server(world)
-        settings = GateSettings(slots=self.concurrency * branches, shared_engine=self._shares)
-        gate: Gate = ExpectedValueGate(settings, load=lambda: policy.in_flight) if branches else OpenGate()
+    def _parts(self, sources: tuple[str, ...], branches: int, gated: bool, world: World) -> Parts:
+        policy = self._server(world, branches)
+        spare = self.concurrency * branches if self.run.chunk else 0
+        settings = GateSettings(slots=spare, shared_engine=self._shares)
+        gate: Gate = ExpectedValueGate(settings, load=lambda: policy.in_flight) if gated else OpenGate()
         return Parts(policy, Shared(self._source(sources, world, policy)), gate)
 
     @property
@@ -145,8 +146,12 @@ class Plan:
             return StatedSource("assumed", world, skills)
         return RecordedSource(self.run.guesses, sources, world, policy if self._shares else None)
 
-    def _server(self, world: World) -> ModelServer:
-        return ModelServer(world.say, self.run.cost, self.run.room)
+    def _server(self, world: World, branches: int) -> ModelServer:
+        """The embedded engine of `obsspec compare` has a slot for each rollout and for each of its branches; any other
+        is taken to be large."""
+        slots = self.concurrency * (1 + branches) if self.run.chunk else 1 << 20
+        chunk = max(self.run.chunk, slots) if self.run.chunk else Room().chunk
+        return ModelServer(world.say, self.run.cost, Room(slots, 1 << 40, chunk))
 
     def _workload(self) -> Workload:
         """Rollouts of the run, each as often as every other, up to one."""

@@ -22,7 +22,7 @@ from obsspec.values import ConfigError, Outcome
 
 SEQUENTIAL, SPECULATIVE = "sequential", "speculative"
 LM = "lm"  # the source that runs on an engine
-CHUNKS = {"exact": 8, "fast": 32}  # prompt tokens that a step of the embedded engine computes, or one for each slot
+CHUNKS = {"exact": 8, "fast": 32}  # of the embedded engine's modes
 Unhurried = dict[tuple[str, int], TurnRecord]  # by (seed, level)
 
 
@@ -38,14 +38,17 @@ class Guess:
 
 @dataclass(frozen=True, slots=True)
 class RecordedRun:
-    """`rollouts` of turns; `guesses` by `PlannedTurn.record`. Latencies of the arms are None where there is none."""
+    """`rollouts` of turns; `guesses` by `PlannedTurn.record`. Latencies of the arms are None where there is none.
+
+    `chunk`: prompt tokens that a step of its embedded engine computes, or as many as it has slots; 0: another engine.
+    """
 
     config: dict[str, Any]
     rollouts: tuple[tuple[PlannedTurn, ...], ...]
     guesses: tuple[tuple[Guess, ...], ...]
     prompt_tokens: int
     cost: StepCost
-    room: Room
+    chunk: int
     sequential_s: float | None
     speculative_s: float | None
 
@@ -71,7 +74,7 @@ def read_run(folder: Path, before: str = SEQUENTIAL, arm: str = SPECULATIVE) -> 
     if not chosen:
         raise ConfigError(f"{folder} holds no finished rollout: give a folder that `obsspec compare` wrote to")
     unhurried = {(r.seed, turn.level): turn for r in sequential for turn in r.trajectory.turns}
-    way_s, room = _way_s(config), _room(config)
+    way_s, chunk = _way_s(config), _chunk(config)
     turns: list[tuple[PlannedTurn, ...]] = []
     guesses: list[tuple[Guess, ...]] = []
     for result in chosen:
@@ -81,8 +84,8 @@ def read_run(folder: Path, before: str = SEQUENTIAL, arm: str = SPECULATIVE) -> 
         rollouts=tuple(turns),
         guesses=tuple(guesses),
         prompt_tokens=round(sum(gaps(r.trajectory)[0] for r in chosen) / len(chosen)),
-        cost=engine_cost([*sequential, *speculative], room.chunk),
-        room=room,
+        cost=engine_cost([*sequential, *speculative], chunk or Room().chunk),
+        chunk=chunk,
         sequential_s=_agent_s(sequential),
         speculative_s=_agent_s(speculative),
     )
@@ -156,14 +159,10 @@ def _turns(
     yield PlannedTurn(1)
 
 
-def _room(config: Mapping[str, Any]) -> Room:
-    """Of the embedded engine of `obsspec compare`; any other is taken to be large."""
-    chunk = CHUNKS.get(str(config.get("mode")))
-    if chunk is None or str(config.get("policy", "")).startswith(("http://", "https://")):
-        return Room(slots=1 << 20, kv_tokens=1 << 40)
-    rollouts, depth, breadth = (int(config.get(name, 1)) for name in ("concurrency", "depth", "breadth"))
-    slots = rollouts * (1 + max(1, depth) * max(1, breadth))
-    return Room(slots, 1 << 40, max(chunk, slots))
+def _chunk(config: Mapping[str, Any]) -> int:
+    if str(config.get("policy", "")).startswith(("http://", "https://")):
+        return 0
+    return CHUNKS.get(str(config.get("mode")), 0)
 
 
 def _way_s(config: Mapping[str, Any]) -> float:

@@ -127,7 +127,11 @@ class ModelServer:
 
     def forget(self, conversation: int) -> None:
         """A conversation is over; without this its cache is dropped when room is needed."""
-        self._homes.pop(conversation, None)
+        home = self._homes.pop(conversation, None)
+        if self._routing is Routing.STICKY:  # nowhere else was anything of it
+            if home is not None:
+                home.cache.forget(conversation)
+            return
         for member in self._members:
             member.cache.forget(conversation)
 

@@ -157,7 +157,8 @@ class SimSandbox:
         await anyio.sleep(way_s)
         return answer
 
-    async def _perform(self, call: ToolCall) -> Performed:
+    async def _perform(self, call: ToolCall, say: object = None) -> Performed:
+        """Says nothing before it is done."""
         turn_id = call.arguments["turn"]
         if ids.mark(turn_id) is not Mark.CALL or ids.at(turn_id) != (self._rollout, self._level):
             raise SandboxError("a call reached the sandbox that the sequential rollout does not make here")

@@ -80,6 +80,9 @@ class Bids:
         """The stage is going to say something that is right with probability `p`, which takes so many seconds."""
         self._awaited[stage] = p, seconds
 
+    def awaits(self, stage: str) -> bool:
+        return stage in self._awaited
+
     def await_no_more(self, *stages: str) -> None:
         """These stages, or all, have said what they say, or have taken too long."""
         if self._awaited:

@@ -20,6 +20,7 @@ from obsspec.values import Context, Observation, Prediction, Tokens
 from obsspec.world.bids import Bids
 from obsspec.world.stages import CascadeMemory, Foresees, Price, Stage, StageCounts
 
+HEAD_START = 8  # rounds of the event loop in which stages that work elsewhere begin before those that compute here
 REMEMBERED = 64  # turns whose candidates wait for the truth, branches that are dropped included
 
 
@@ -84,9 +85,15 @@ class Cascade:
                 bids.when_full(tasks.cancel_scope.cancel)
                 left = [len(self._cheap)]
                 done = anyio.Event()
-                for stage in self._cheap:
+                first = [stage for stage in self._cheap if bids.awaits(stage.name)]
+                for stage in first:
                     tasks.start_soon(self._cheap_stage, stage, context, bids, left, done)
-                if patience_s:
+                for _ in range(HEAD_START if first else 0):
+                    await anyio.lowlevel.checkpoint()
+                for stage in self._cheap:
+                    if stage not in first:
+                        tasks.start_soon(self._cheap_stage, stage, context, bids, left, done)
+                if first:
                     with anyio.move_on_after(patience_s):
                         await done.wait()
                     bids.await_no_more()

@@ -26,7 +26,8 @@ from obsspec.sandbox.profile import STANDARD, Profile
 from obsspec.sandbox.spec import SandboxSpec
 from obsspec.values import ConfigError, Context, Exchange, Observation, Prediction, SandboxError, ToolCall
 from obsspec.world.effects import Effects, effects
-from obsspec.world.replica_runs import Commands, Run, Runs, Trouble
+from obsspec.world.replica_runs import Runs
+from obsspec.world.replica_states import Commands, Run, Trouble
 from obsspec.world.stages import Prospect
 
 if TYPE_CHECKING:
@@ -150,12 +151,10 @@ class Replica:
             emit(Prediction(run.result, SOURCE, VOLATILE_CONFIDENCE if volatile else self._confidence()))
 
     def foresee(self, context: Context) -> Prospect | None:
-        """For a turn that runs where the rollout stands: it follows, and no background jobs run."""
-        runs = self._runs
-        if runs is None or self.silence is not None or runs.position.jobs:
+        """Something as long as it follows, unless background jobs run where the rollout stands."""
+        del context  # whether the command is volatile takes longer to find out than it helps
+        if self._runs is None or self.silence is not None or self._runs.position.jobs:
             return None
-        if any(_effects(command).volatile for command in _commands(context.calls)):
-            return Prospect(VOLATILE_CONFIDENCE, self._latency.seconds)
         return Prospect(self._confidence(), self._latency.seconds)
 
     def learn(self, context: Context, observations: tuple[Observation, ...]) -> None:

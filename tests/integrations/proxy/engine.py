@@ -210,7 +210,7 @@ async def _client(given: httpx2.AsyncClient | None) -> AsyncGenerator[httpx2.Asy
     if given is not None:
         yield given
         return
-    async with httpx2.AsyncClient(timeout=20, trust_env=False) as client:
+    async with httpx2.AsyncClient(timeout=20, trust_env=False, verify=False) as client:
         yield client
 
 

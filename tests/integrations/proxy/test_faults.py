@@ -114,7 +114,7 @@ BODY = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
 @pytest.mark.parametrize("act", ["f01 overflow", "429", "nonsense"])
 async def test_what_the_engine_says_to_the_client_is_passed_on_as_it_is(act: str) -> None:
     engine = Engine(fault=when_early(ACTS[act], of=lambda request: True))
-    async with running(engine) as (server, url, _), httpx2.AsyncClient(trust_env=False) as client:
+    async with running(engine) as (server, url, _), httpx2.AsyncClient(trust_env=False, verify=False) as client:
         one, two = [await client.post(f"{at}/v1/chat/completions", json=BODY) for at in (server.url, url)]
         assert (one.status_code, one.content) == (two.status_code, two.content)
         assert one.headers.get("retry-after") == two.headers.get("retry-after")
@@ -125,7 +125,7 @@ async def test_an_engine_that_hangs_up_in_the_middle_does_so_for_the_client() ->
     body = {**BODY, "stream": True}
     async with (
         running(engine) as (_, url, _s),
-        httpx2.AsyncClient(trust_env=False) as client,
+        httpx2.AsyncClient(trust_env=False, verify=False) as client,
         client.stream("POST", f"{url}/v1/chat/completions", json=body) as answer,
     ):
         assert answer.status_code == 200
@@ -226,18 +226,21 @@ async def test_d05_a_result_that_comes_as_the_early_answer_ends_is_answered_once
     engine = Engine(first_s=0.03)
     async with running(engine) as (server, url, service):
         direct = await Agent(server.url, tool_s=0).run()
-        for _ in range(10):
+        for _ in range(6):
             assert await Agent(url, tool_s=0.025 + random.random() * 0.02).run() == direct
-        assert service.parts.figures.claimed > 20
+        assert service.parts.figures.claimed > 10
 
 
 async def test_d09_thousands_of_ended_requests_leave_the_pool_of_connections_empty() -> None:
     """Clients leave at random for a while; afterwards everybody is served at once."""
     engine = Engine(("cat nothing",) * 6, first_s=0.005)
     limits = httpx2.Limits(max_connections=None)
-    async with running(engine) as (_, url, service), httpx2.AsyncClient(trust_env=False, limits=limits) as client:
+    async with (
+        running(engine) as (_, url, service),
+        httpx2.AsyncClient(trust_env=False, verify=False, limits=limits) as client,
+    ):
         await Agent(url).run()
-        with anyio.move_on_after(4):
+        with anyio.move_on_after(2):
             async with anyio.create_task_group() as tasks:
                 for number in range(20):
                     tasks.start_soon(_leave_at_random, client, url, number)
@@ -249,8 +252,8 @@ async def test_d09_thousands_of_ended_requests_leave_the_pool_of_connections_emp
         await wait_for(lambda: service.parts.upstream.open == 0)
         pool: Any = service.parts.upstream._client._transport._pool  # type: ignore[attr-defined]
         assert not [c for c in pool.connections if not c.is_idle()]
-        assert service.parts.figures.client_gone > 20
-        assert service.parts.figures.discarded > 20
+        assert service.parts.figures.client_gone > 10
+        assert service.parts.figures.discarded > 10
 
 
 async def _leave_at_random(client: httpx2.AsyncClient, url: str, number: int) -> None:

@@ -107,7 +107,7 @@ async def test_with_a_tokenizer_the_next_prompt_is_expected_by_the_rules(
     frames = IdFrames(vocabulary)
     async with (
         running(Engine(fault=policy(vocabulary)), tokenizer=tokenizer) as (server, url, service),
-        httpx2.AsyncClient(trust_env=False) as client,
+        httpx2.AsyncClient(trust_env=False, verify=False) as client,
     ):
         for seed in range(2):
             direct = await Collector(server.url, route, frames, stream, seed).run(client)
@@ -121,7 +121,7 @@ async def test_without_one_what_was_seen_before_is_expected_again(tokenizer: Pat
     frames = IdFrames(vocabulary)
     async with (
         running(Engine(fault=policy(vocabulary))) as (server, url, service),
-        httpx2.AsyncClient(trust_env=False) as client,
+        httpx2.AsyncClient(trust_env=False, verify=False) as client,
     ):
         direct = await Collector(server.url, "/inference/v1/generate", frames).run(client)
         for _ in range(4):

@@ -123,7 +123,7 @@ async def test_the_metrics_of_the_engine_stay_reachable_beside_ours() -> None:
     async with (
         canned(b"HTTP/1.1 200 OK\r\ncontent-length: 6\r\n\r\ntheirs") as (upstream, _),
         proxied(upstream) as (url, _s),
-        httpx2.AsyncClient(trust_env=False) as client,
+        httpx2.AsyncClient(trust_env=False, verify=False) as client,
     ):
         assert (await client.get(f"{url}/metrics")).text == "theirs"
         ours = (await client.get(f"{url}/obsspec/metrics")).text
@@ -132,7 +132,10 @@ async def test_the_metrics_of_the_engine_stay_reachable_beside_ours() -> None:
 
 
 async def test_an_engine_that_is_not_there_is_a_bad_gateway() -> None:
-    async with proxied("http://127.0.0.1:9") as (url, _service), httpx2.AsyncClient(trust_env=False) as client:
+    async with (
+        proxied("http://127.0.0.1:9") as (url, _service),
+        httpx2.AsyncClient(trust_env=False, verify=False) as client,
+    ):
         for path in ("/v1/models", "/v1/chat/completions"):
             answer = await client.post(url + path, json={"messages": [{"role": "user", "content": "x"}]})
             assert answer.status_code == 502

@@ -8,6 +8,13 @@ from typing import Any
 
 import pytest
 
+TROUBLE = ("down", "hang", "endless", "empty", "garbage", "wrong", "deaf", "names", "version", "huge")
+
+
+def _trouble(language: dict[str, Any], number: int) -> dict[str, Any]:
+    """A loop that shares nothing with others: what is often wrong, or fails, is left alone after a while."""
+    return {**language, "gate": False, "predict_timeout_s": 0.4 + number / 1000, "world_model_max_tokens": 96}
+
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -28,6 +35,7 @@ def started(folder: Path) -> Generator[tuple[Any, Any], None, None]:
             "deep": {"gate": False, "depth": 3, "breadth": 2, "memory_path": str(folder / "memory.sqlite")},
             "language": {**language, "gate": False, "predict_timeout_s": 0.5, "world_model_max_tokens": 96},
             "chain": {**language, "gate": False, "depth": 3, "world_model_max_tokens": 96},
+            **{f"trouble-{mode}": _trouble(language, number) for number, mode in enumerate(TROUBLE)},
             "down": {**language, "gate": False, "world_model_url": "http://127.0.0.1:9"},
         }
         yield start(configuration(folder, loops)), oracle
@@ -36,7 +44,7 @@ def started(folder: Path) -> Generator[tuple[Any, Any], None, None]:
 @pytest.fixture
 def cluster(started: tuple[Any, Any]) -> Generator[Any, None, None]:
     """With nothing left of the test before, and nothing left afterwards."""
-    started[0].servers.set(fault="")
+    started[0].servers.set(fault="", token_s=0.004)
     yield started[0]
     started[0].servers.seen()
 

@@ -21,7 +21,7 @@ _OPENING = "\n<tool_response>\n"
 
 @dataclass(slots=True)
 class Oracle:
-    """`mode`: right, wrong, huge, down, hang, endless, empty, or garbage."""
+    """`mode`: right, wrong, huge (right, but for one command), down, hang, endless, empty, or garbage."""
 
     tokenizer: Tokenizer
     url: str = ""
@@ -55,13 +55,12 @@ class Oracle:
     def _answer(self, text: str) -> str:
         if self.mode == "wrong":
             return "nothing of the sort\n</tool_response>"
-        if self.mode == "huge":
-            return "z" * 80 + "\n</tool_response>"
         if self.mode == "endless":
             return "and so on " * 1000
         calls = _COMMAND.findall(text.rpartition("<|im_start|>assistant\nStep")[2])
         done = text.rpartition("</tool_call>")[2].count("</tool_response>")
-        return f"{answer(calls[done])}\n</tool_response>"
+        big = self.mode == "huge" and calls[done] == "mkdir big"
+        return f"{'z' * 80 if big else answer(calls[done])}\n</tool_response>"
 
 
 @contextmanager

@@ -38,7 +38,7 @@ class Stub:
 
     def __init__(self, folder: str, token_s: float = 0.004) -> None:
         self._tokenizer = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
-        self._token_s = token_s
+        self.token_s = token_s
         self.seen: list[Seen] = []
         self.running: set[str] = set()
         self.global_steps = 3
@@ -74,7 +74,7 @@ class Stub:
         named = json.dumps([list(prompt_ids), sampling_params], sort_keys=True)
         draw = random.Random(blake2b(named.encode()).digest())
         ids = self._tokenizer.encode(self._say(prompt_ids, draw)).ids
-        await asyncio.sleep(len(ids) * self._token_s)
+        await asyncio.sleep(len(ids) * self.token_s)
         if fault == "error":
             raise RuntimeError("out of memory")
         logprobs = [-draw.random() for _ in ids]

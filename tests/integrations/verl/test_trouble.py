@@ -37,20 +37,24 @@ def _branches(seen: list[Seen]) -> list[Seen]:
 
 def test_d01_a_rollback_ends_the_request_at_the_server(cluster: Any, oracle: Any) -> None:
     oracle.mode = "wrong"
-    found, plain, seen = _both(cluster, "language")
-    assert totals(found)["rollback"] == tool_turns(found)
+    cluster.servers.set(token_s=0.012)  # most generations take longer than the tool
+    found, plain, seen = _both(cluster, "trouble-wrong")
+    assert totals(found)["rollback"] > 0
     assert _committed(seen) == _committed(plain)
-    assert {request.end for request in _branches(seen)} == {"cancelled"}
-    assert len(_branches(seen)) == totals(found)["branches"] == totals(found)["discarded_midway"]
+    ends = [request.end for request in _branches(seen)]
+    assert len(ends) == totals(found)["branches"]
+    assert ends.count("cancelled") == totals(found)["discarded_midway"] > 0
+    assert set(ends) <= {"cancelled", "done"}
 
 
 def test_d03_a_server_that_is_slow_to_end_a_request_is_counted_until_it_has(cluster: Any, oracle: Any) -> None:
     oracle.mode = "wrong"
-    cluster.servers.set(fault="deaf")
-    found, plain, seen = _both(cluster, "language")
-    assert totals(found)["rollback"] == tool_turns(found)
+    cluster.servers.set(fault="deaf", token_s=0.012)
+    _, plain, seen = _both(cluster, "trouble-deaf")
     assert _committed(seen) == _committed(plain)
-    assert all(request.seconds > 0.3 for request in _branches(seen))
+    cancelled = [request for request in _branches(seen) if request.end == "cancelled"]
+    assert cancelled
+    assert all(request.seconds > 0.3 for request in cancelled)
 
 
 def test_d02_of_several_branches_only_the_wrong_ones_end(cluster: Any, oracle: Any) -> None:
@@ -63,7 +67,8 @@ def test_d02_of_several_branches_only_the_wrong_ones_end(cluster: Any, oracle: A
 
 def test_d04_no_two_requests_have_one_name(cluster: Any, oracle: Any) -> None:
     oracle.mode = "wrong"
-    _, _, seen = _both(cluster, "language")
+    _, _, seen = _both(cluster, "trouble-names")
+    assert _branches(seen)
     assert len({request.request_id for request in seen}) == len(seen)
 
 
@@ -80,7 +85,8 @@ def test_a_branch_that_fails_is_made_again_by_the_loop(cluster: Any, oracle: Any
 def test_g01_versions_are_those_of_kept_generations(cluster: Any, oracle: Any) -> None:
     cluster.servers.set(fault="version")
     oracle.mode = "wrong"
-    found, _, _ = _both(cluster, "language")
+    found, _, seen = _both(cluster, "trouble-version")
+    assert _branches(seen)
     assert set(found.non_tensor_batch["max_global_steps"]) == {3}
     oracle.mode = "right"
     kept, _ = cluster.generate("language", PROMPTS)
@@ -93,7 +99,7 @@ def test_g01_versions_are_those_of_kept_generations(cluster: Any, oracle: Any) -
 def test_h06_a_world_model_in_trouble_costs_no_rollout(cluster: Any, oracle: Any, mode: str) -> None:
     oracle.mode = mode
     asked = oracle.asked
-    found, plain, seen = _both(cluster, "language")
+    found, plain, seen = _both(cluster, f"trouble-{mode}")
     assert oracle.asked > asked
     assert _branches(seen) == []
     assert _committed(seen) == _committed(plain)
@@ -112,7 +118,7 @@ def test_h06_a_world_model_that_is_not_there_costs_no_rollout(cluster: Any, orac
     [
         ("fail", "ls", "hang", "cat notes.txt"),
         ("ls && hang", "fail && cat plan.txt", "mkdir out"),
-        ("broken", "ls", "unknown", "ls && unknown", "mkdir out"),
+        ("ls", "unknown", "ls && unknown", "mkdir out", "broken"),
         ("ls && cat notes.txt && wc -l notes.txt", "ls"),
     ],
     ids=["raising-and-timing-out", "beside-others", "malformed-and-unknown", "more-than-may-run"],
@@ -142,13 +148,14 @@ def test_f01_a_rollout_that_fills_its_response_ends_where_it_would(cluster: Any,
 def test_f01_a_prediction_that_overflows_starts_nothing(cluster: Any, oracle: Any) -> None:
     """Only the prediction is too long: the answer fits, and the rollout goes on."""
     oracle.mode = "huge"
-    script = ("\n".join(["Do this.", "run:", "long", "long", "long", "mkdir out", "ls"]),)
-    found, plain, seen = _both(cluster, "language", script)
-    before_last, last = sorted({len(request.prompt_ids) for request in plain})[-2:]
-    start = min(len(request.prompt_ids) for request in plain)
-    assert last - start < 1024 < last - start + 60  # an answer of 80 characters instead of none would not fit
-    assert max(len(request.prompt_ids) for request in _branches(seen)) < before_last + 80
-    assert totals(found)["branches"] == 3 * len(found)
+    script = ("\n".join(["Do this.", "run:", "long", "long", *["mkdir out"] * 5, "mkdir big"]),)
+    found, plain, seen = _both(cluster, "trouble-huge", script)
+    lengths = sorted({len(request.prompt_ids) for request in plain})
+    assert 1024 - 80 <= lengths[-1] - lengths[0] < 1024  # 80 characters instead of none would not fit
+    assert totals(found)["failed"] == 2 * len(found)  # what is too long to be written
+    assert totals(found)["rollback"] == len(found)
+    assert totals(found)["match"] == tool_turns(found) - 3 * len(found)
+    assert max(len(request.prompt_ids) for request in _branches(seen)) == lengths[-2]
 
 
 def test_h03_a_rollout_and_its_branches_stay_on_one_replica(cluster: Any, oracle: Any) -> None:

@@ -89,6 +89,14 @@ def test_a_background_job_hides_only_what_it_writes_and_waiting_ends_that() -> N
     assert nested.ask("cat f") is None
 
 
+def test_scripts_get_the_words_that_are_given_to_them() -> None:
+    session = Session()
+    session.silently("printf '#!/bin/bash\\necho $# $1\\n' > run.sh && chmod +x run.sh")
+    assert session.known("bash run.sh a b") == "2 a\n(exit_code=0)"
+    assert session.known("./run.sh a b") == "2 a\n(exit_code=0)"
+    assert session.known("bash -c 'echo $#'") == "0\n(exit_code=0)"
+
+
 def test_files_that_the_rollout_wrote_are_known() -> None:
     session = Session()
     session.silently("cat > f <<'EOF'\nb\na\nEOF", "mkdir d && cp f d/g && echo c >> d/g")

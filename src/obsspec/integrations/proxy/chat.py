@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from obsspec.integrations.proxy.asked import Asked
@@ -66,7 +67,7 @@ class ChatTurns:
         """Does the request go on from this answer? `turns`: messages before it. Its calls, or its text, come again."""
         if len(asked.units) < turns + 2:
             return False
-        echo, message = json.loads(str(asked.units[turns])), self._messages[completion.token_ids[0]]
+        echo, message = _loaded(str(asked.units[turns])), self._messages[completion.token_ids[0]]
         if echo.get("role") != "assistant":
             return False
         if message.get("tool_calls"):
@@ -124,6 +125,12 @@ class ChatTurns:
             number = self._numbers[text] = len(self._texts)
             self._texts.append(text)
         return number
+
+
+@lru_cache(maxsize=16)
+def _loaded(text: str) -> dict[str, Any]:
+    """One request is held against many conversations, where many begin alike."""
+    return json.loads(text)
 
 
 def _call_ids(message: Mapping[str, Any]) -> list[Any]:

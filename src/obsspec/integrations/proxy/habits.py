@@ -14,7 +14,7 @@ from typing import Any, cast
 from obsspec.integrations.proxy.templates import Pair, Template, explain, explains
 from obsspec.integrations.proxy.wire import canonical
 
-_PAIRS = 12  # the latest ones that a template has to explain
+_PAIRS = 6  # the latest ones that a template has to explain
 
 
 @dataclass(slots=True)

@@ -6,12 +6,14 @@ from array import array
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import blake2b
+from itertools import islice
 from typing import cast
 
 from obsspec.integrations.proxy.asked import Asked
 from obsspec.integrations.proxy.conversation import Call, Conversation
 from obsspec.integrations.proxy.figures import Figures
 
+_LOOKED_AT = 256  # conversations with one and the same prompt, the latest first
 Place = tuple[str, bytes, int]  # scope, digest of the prompt, its length
 
 
@@ -68,7 +70,7 @@ class Conversations:
 
     def _find(self, asked: Asked, prefixes: Sequence[tuple[int, bytes]]) -> Conversation | None:
         for length, digest in reversed(prefixes):
-            for conversation in reversed(self._places.get((asked.scope, digest, length), ())):
+            for conversation in islice(reversed(self._places.get((asked.scope, digest, length), ())), _LOOKED_AT):
                 if conversation.continued_by(asked):
                     return conversation
         return None

@@ -11,6 +11,7 @@ from obsspec.integrations.proxy.wire import Headers, end_to_end
 from obsspec.values import ConfigError
 
 _CONNECT_S = 10.0
+_KEPT = 32  # connections that wait for the next request: all of them are looked at for each
 _KEPT_S = 2.0  # engines drop kept connections after 5 s; what is sent on one that is just being dropped is lost
 
 
@@ -38,7 +39,7 @@ class Upstream:
         self.open = 0  # requests that are being answered
         self._client = httpx2.AsyncClient(
             timeout=httpx2.Timeout(None, connect=_CONNECT_S),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=256, keepalive_expiry=_KEPT_S),
+            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT, keepalive_expiry=_KEPT_S),
             trust_env=False,
             follow_redirects=False,
         )

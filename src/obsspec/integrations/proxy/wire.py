@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import zlib
 from collections.abc import Iterable
 from typing import Any, cast
@@ -37,8 +38,7 @@ def header(headers: Headers, name: bytes) -> str:
 def read_object(body: bytes) -> dict[str, Any] | None:
     """A JSON object; None for anything that two readers may understand differently (repeated keys, NaN, no UTF-8)."""
     try:
-        value: Any = json.loads(body.decode(), object_pairs_hook=_distinct, parse_constant=_refuse)
-        canonical(value)
+        value: Any = json.loads(body.decode(), object_pairs_hook=_distinct, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         return None
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
@@ -55,6 +55,13 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         raise ValueError("a key comes twice")
     return found
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if math.isinf(value):
+        raise ValueError(f"{number} is too large")
+    return value
 
 
 def _refuse(name: str) -> Any:

@@ -7,8 +7,9 @@ class of verl, or of a recipe, keeps its own way of making requests: resumption,
 
 from __future__ import annotations
 
+import asyncio
 import copy
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -94,9 +95,8 @@ class _Balancer:
         try:
             server_id, server = await ref
         except anyio.get_cancelled_exc_class():
-            with anyio.CancelScope(shield=True):
-                server_id, _ = await ref  # the balancer has counted it, or will
-            self._give_back(server_id, {"request_id": name} if self._keeps_books else {})
+            books = {"request_id": name} if self._keeps_books else {}
+            _then(ref, lambda taken: taken and self._give_back(taken[0], books))  # it is counted, or will be
             raise
         return server_id, _Server(server)
 
@@ -107,7 +107,7 @@ class _Balancer:
         if call.unended is None:
             self._give_back(server_id, fields)
         else:
-            call.unended.future().add_done_callback(lambda _: self._give_back(server_id, fields))
+            _then(call.unended, lambda _: self._give_back(server_id, fields))
 
     def _give_back(self, server_id: str, fields: dict[str, Any]) -> None:
         self._handle.release_server.remote(server_id=server_id, **fields)
@@ -151,3 +151,12 @@ async def _ended(ref: Any) -> None:
         await ref
     except ray.exceptions.RayError:
         return
+
+
+def _then(ref: Any, action: Callable[[Any], object]) -> None:
+    """Calls `action` on this event loop when the result is there; with None if there is an error instead."""
+
+    def done(future: asyncio.Future[Any]) -> None:
+        action(None if future.cancelled() or future.exception() is not None else future.result())
+
+    asyncio.wrap_future(ref.future()).add_done_callback(done)

@@ -1,9 +1,10 @@
-"""`echo` and `printf`, and tests."""
+"""Programs that know all they need from their arguments: `echo`, `printf`, `seq`, `basename`, and tests."""
 
 from __future__ import annotations
 
 import re
 
+from obsspec.world.rules.options import read_options
 from obsspec.world.rules.program import Program, Run, UndeterminedError
 from obsspec.world.rules.state import Absent, Directory, File
 from obsspec.world.rules.streams import Outcome, printed
@@ -137,4 +138,43 @@ def _binary(left: str, operator: str, right: str) -> bool | None:
     return {"-eq": a == b, "-ne": a != b, "-lt": a < b, "-le": a <= b, "-gt": a > b, "-ge": a >= b}.get(operator)
 
 
-PRINTING: dict[str, Program] = {"echo": _echo, "printf": _printf, "[": _bracket, "test": _test}
+def _seq(arguments: list[str], run: Run) -> Outcome | None:
+    del run
+    options = read_options(arguments, "", "s")
+    numbers = [int(operand) for operand in options.operands if re.fullmatch(r"\d{1,6}", operand)] if options else []
+    if options is None or len(numbers) != len(options.operands) or not 1 <= len(numbers) <= 3:
+        return None
+    first, last = numbers[0] if len(numbers) > 1 else 1, numbers[-1]
+    step = numbers[1] if len(numbers) == 3 else 1
+    if not step or (last - first) // step > 10_000:
+        return None
+    values = [str(value) for value in range(first, last + 1, step)]
+    return printed((options.value("s") or "\n").join(values) + "\n" if values else "")
+
+
+def _basename(arguments: list[str], run: Run) -> Outcome | None:
+    del run
+    if not 1 <= len(arguments) <= 2 or arguments[0].startswith("-") or not arguments[0].strip("/"):
+        return None
+    name = arguments[0].rstrip("/").rpartition("/")[2]
+    suffix = arguments[1] if len(arguments) == 2 else ""
+    return printed((name.removesuffix(suffix) if name != suffix else name) + "\n")
+
+
+def _dirname(arguments: list[str], run: Run) -> Outcome | None:
+    del run
+    if len(arguments) != 1 or arguments[0].startswith("-") or not arguments[0].strip("/"):
+        return None
+    head, slash, _ = arguments[0].rstrip("/").rpartition("/")
+    return printed((head.rstrip("/") or "/" if slash else ".") + "\n")
+
+
+PRINTING: dict[str, Program] = {
+    "echo": _echo,
+    "printf": _printf,
+    "seq": _seq,
+    "basename": _basename,
+    "dirname": _dirname,
+    "[": _bracket,
+    "test": _test,
+}

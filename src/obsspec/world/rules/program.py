@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from obsspec.world.rules.habits import Habits
 from obsspec.world.rules.state import Absent, Directory, File, Node, State
-from obsspec.world.rules.streams import Doubt, Outcome, failed, refused
+from obsspec.world.rules.streams import Doubt, Outcome, Piece, failed, refused
 from obsspec.world.rules.undetermined import UndeterminedError
 from obsspec.world.shell.paths import resolve
 
@@ -84,7 +84,8 @@ class Run:
         return [text for _, text in found if text is not None], "".join(errors)
 
 
-__all__ = ["Program", "Run", "UndeterminedError", "ascii_only", "lines_of", "plain_name"]
+__all__ = ["MISSING", "Program", "Run", "UndeterminedError", "ascii_only", "lines_of", "plain_name", "result"]
+MISSING = "No such file or directory"
 Program = Callable[[list[str], Run], Outcome | None]
 
 
@@ -105,3 +106,9 @@ def ascii_only(*texts: str) -> None:
     """Where programs count bytes or know classes of characters, only ASCII is sure."""
     if not all(text.isascii() for text in texts):
         raise UndeterminedError
+
+
+def result(text: str, errors: str = "", code: int = 1) -> Outcome:
+    """What a program printed; `code` is its exit code if there were errors."""
+    pieces = [Piece(errors, error=True)] if errors else []
+    return Outcome((Piece(text), *pieces) if text else tuple(pieces), code if errors else 0)

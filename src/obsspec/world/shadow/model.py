@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import shutil
-from collections import Counter, OrderedDict
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from hashlib import blake2b
 
 import anyio
 
@@ -18,43 +15,29 @@ from obsspec.speculation.classes import command_class
 from obsspec.values import Context, Observation, Prediction, SandboxError, ToolCall
 from obsspec.world.formats import FormatLearner
 from obsspec.world.shadow.coverage import Coverage, coverage
+from obsspec.world.shadow.doubts import Doubts
 from obsspec.world.shadow.facts import Exists, Fact, NoProgram, Ordered, StartsIn
 from obsspec.world.shadow.harness import Harness
 from obsspec.world.shadow.image import Image
-from obsspec.world.shadow.images import Images, Knowledge
+from obsspec.world.shadow.images import Images
 from obsspec.world.shadow.keeping import Keeping
 from obsspec.world.shadow.kinds import OutputKind, output_kind, shows_filler, shows_nothing
 from obsspec.world.shadow.layout import VARIANTS
 from obsspec.world.shadow.past import Command, Past, read_command, read_past, shell_text
 from obsspec.world.shadow.reading import read_facts
 from obsspec.world.shadow.rewrites import Rewrites
-from obsspec.world.shadow.rooms import PATH, Place, Printed, Rooms, Run
+from obsspec.world.shadow.rooms import Place, Printed, Rooms
 from obsspec.world.shadow.trust import Changes, Signs, Trust
+from obsspec.world.shadow.turns import Tried, Turns, run_of
 from obsspec.world.shell.names import names
 
 SOURCE = "shadow"
 LEAST = 0.5
-TRIED = 512  # runs that wait for their outcome
 _MACHINE = names("uname hostname df free uptime lscpu nproc mount lsblk dmesg ps top")  # they tell of the machine
-DOUBTS = 4  # outcomes kept until there is time to try other ways of launching on them
 _HIDDEN = frozenset({Coverage.CLOSED, Coverage.PARTIAL})  # nothing was found, but made-up content was searched
 _PATHS = 2  # names of files that tell one place from another
 
 _models = itertools.count()
-
-
-@dataclass(frozen=True, slots=True)
-class Tried:
-    """One run that waits for its outcome. `text`: after rewriting. `raw`: before."""
-
-    command: Command
-    raw: str
-    text: str
-    code: int
-    signs: Signs
-    place: Place
-    knowledge: Knowledge
-    kept: bool | None  # the shell was taken to live on, or not; None where that makes no difference
 
 
 @dataclass(slots=True)
@@ -81,11 +64,10 @@ class ShadowWorldModel:
         self._rooms = rooms
         self._least = least
         self._known = ShadowKnowledge()
-        self._tried: OrderedDict[bytes, Tried] = OrderedDict()
+        self._turns = Turns()
+        self._doubts = Doubts(rooms, self._known.harness, self._known.rewrites)
         self._counts: Counter[str] = Counter()
         self._name = f"model {next(_models)}"
-        self._doubts: list[tuple[Tried, str]] = []
-        self._refuted: OrderedDict[bytes, None] = OrderedDict()  # turns that printed something else
 
     def statistics(self) -> Mapping[str, int]:
         """How often it ran, said something, was right when it did, and could not run and why."""
@@ -104,7 +86,7 @@ class ShadowWorldModel:
             return
         if tried is None:
             return
-        self._keep(_key(context), tried)
+        self._turns.keep(context, tried)
         confidence = self._known.trust.mean(tried.signs)
         if confidence >= self._least and not shows_filler(tried.text):
             shown = self._render(context, tried)
@@ -112,7 +94,7 @@ class ShadowWorldModel:
                 self._counts["said"] += 1
                 emit(Prediction((Observation(shown),), f"{SOURCE}/{tried.signs.kind}", confidence))
         try:
-            await self._settle_doubts()
+            await self._doubts.settle()
             await self._rooms.prepare()
         except SandboxError as error:
             self._trouble(error)
@@ -130,7 +112,7 @@ class ShadowWorldModel:
         if command.effects.volatile or _MACHINE & set(command.script.split()):
             self._counts["volatile"] += 1
             return None
-        place = Place(f"{self._name} {knowledge.name}", 0, tuple(_run(each, image) for each in past.changes))
+        place = Place(f"{self._name} {knowledge.name}", 0, tuple(run_of(each, image) for each in past.changes))
         printed, other = await self._print_both(image, place, command)
         self._counts["ran"] += 1
         if not printed.usable:
@@ -163,7 +145,7 @@ class ShadowWorldModel:
         return past, keeps if len(reads) > 1 else None
 
     def _changes(self, context: Context, past: Past) -> Changes:
-        if past.changes and self._is_refuted(context, past):
+        if past.changes and self._turns.is_refuted(context, past):
             return Changes.REFUTED
         if past.shell:
             return Changes.SHELL
@@ -171,7 +153,7 @@ class ShadowWorldModel:
 
     async def _print_both(self, image: Image, place: Place, command: Command) -> tuple[Printed, Printed]:
         """In both variants at once."""
-        run = _run(command, image)
+        run = run_of(command, image)
         if command.effects.writes is None and "\n" not in command.script:
             # a line that the shell cannot even parse changes nothing: that is cheaper to find out than to make a copy
             checked = replace(run, arguments=(run.arguments[0], "-n", *run.arguments[1:]))
@@ -212,7 +194,7 @@ class ShadowWorldModel:
         if body is None or body.cut:
             return
         truth = body.text
-        tried = self._tried.pop(_key(context), None)
+        tried = self._turns.take(context)
         if tried is not None:
             shown = self._render(context, tried)
             right = shown == observations[0].text
@@ -221,11 +203,11 @@ class ShadowWorldModel:
             if tried.kept is not None and truth.strip():
                 known.keeping.record(tried.kept, right=right, sure=tried.command.script.strip() == "pwd")
             if not right:
-                self._refute(context)
+                self._turns.refute(context)
             if tried.signs.steady and tried.signs.kind is not OutputKind.SYNTAX:
                 known.images.vouch(context.image or context.task_id, tried.knowledge, truth, right)
             known.rewrites.learn(tried.raw, tried.command.script, tried.command.shell, truth)
-            self._doubt(tried, truth, right)
+            self._doubts.add(tried, truth, right=right)
         self._learn_facts(context, text, truth + "\n" if body.trimmed and truth else truth)
 
     def _learn_facts(self, context: Context, text: str, truth: str) -> None:
@@ -245,70 +227,9 @@ class ShadowWorldModel:
         else:
             known.images.learn(image_id, command.script, truth, facts)
 
-    def _is_refuted(self, context: Context, past: Past) -> bool:
-        """Whether what one of the changes printed was not what it printed here."""
-        changing = {change.text for change in past.changes}
-        turns = zip(context.history, _keys(context), strict=False)
-        return any(
-            key in self._refuted and any(shell_text(call) in changing for call in exchange.calls)
-            for exchange, key in turns
-        )
-
-    def _refute(self, context: Context) -> None:
-        self._refuted[_key(context)] = None
-        if len(self._refuted) > TRIED:
-            self._refuted.popitem(last=False)
-
     def _trouble(self, error: SandboxError) -> None:
         why = error.refusal if isinstance(error, ForkError) else "sandbox"
         self._counts[f"trouble: {why}"] += 1
-
-    def _keep(self, key: bytes, tried: Tried) -> None:
-        self._tried[key] = tried
-        if len(self._tried) > TRIED:
-            self._tried.popitem(last=False)
-
-    def _doubt(self, tried: Tried, truth: str, right: bool) -> None:
-        """Other ways of launching are tried on what is not explained, or as long as there is little evidence."""
-        new = tried.signs.changed is Changes.NONE and len(self._doubts) < DOUBTS
-        if new and self._known.harness.worth_trying(right=right):
-            self._doubts.append((tried, truth))
-
-    async def _settle_doubts(self) -> None:
-        while self._doubts:
-            tried, truth = self._doubts.pop()
-            harness, text = self._known.harness, tried.command.text
-            best = harness.best(text)
-            if best.arguments(text) != tried.command.arguments:
-                continue
-            others = harness.others(text)
-            commands = [replace(tried.command, arguments=launch.arguments(text)) for launch in others]
-            ran = [command for command in commands if command.arguments is not None]
-            printed = await self._rooms.probe(
-                tried.knowledge.image, tried.place, [_run(each, tried.knowledge.image) for each in ran]
-            )
-            explained = {
-                command.arguments: _same(self._known.rewrites.apply(one.text, command.script, command.shell), truth)
-                for command, one in zip(ran, printed, strict=True)
-            }
-            right = {launch: explained.get(launch.arguments(text), False) for launch in others}
-            harness.record(text, {best: _same(tried.text, truth), **right})
-
-
-def _run(command: Command, image: Image) -> Run:
-    arguments = command.arguments or ()
-    hidden = sorted(name for name in image.absent_programs if name in command.script and _is_here(name))
-    return Run(arguments, command.directory, tuple(hidden))
-
-
-@lru_cache(maxsize=4096)
-def _is_here(program: str) -> bool:
-    return shutil.which(program, path=PATH) is not None
-
-
-def _same(one: str, other: str) -> bool:
-    """Formats may drop line ends."""
-    return one.rstrip() == other.rstrip()
 
 
 def _of_the_start(fact: Fact, past: Past) -> bool:
@@ -322,16 +243,3 @@ def _of_the_start(fact: Fact, past: Past) -> bool:
             return past.spared(fact.path)
         case _:
             return past.spared(fact.path)
-
-
-def _key(context: Context) -> bytes:
-    return [*_keys(context)][-1]
-
-
-def _keys(context: Context) -> Iterator[bytes]:
-    """A name for every turn of the history, and for this one."""
-    digest = blake2b((context.image or context.task_id).encode("utf-8", "surrogatepass") + b"\0", digest_size=16)
-    for calls in (*(exchange.calls for exchange in context.history), context.calls):
-        for call in calls:
-            digest.update(repr(sorted(call.arguments.items())).encode("utf-8", "surrogatepass") + b"\0")
-        yield digest.digest()

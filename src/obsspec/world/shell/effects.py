@@ -10,8 +10,9 @@ from obsspec.world.shell import expand
 from obsspec.world.shell.names import names
 from obsspec.world.shell.parse import Unparsed, parse
 from obsspec.world.shell.paths import resolve
-from obsspec.world.shell.programs import ANYTHING, Touch, touched
+from obsspec.world.shell.programs import touched
 from obsspec.world.shell.python_code import python_touch
+from obsspec.world.shell.touches import ANYTHING, Touch
 from obsspec.world.shell.tree import (
     AndOr,
     Background,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from obsspec.world.shell.names import names
-from obsspec.world.shell.programs import ANYTHING, Touch
+from obsspec.world.shell.touches import ANYTHING, Touch
 
 _MODULES = names(
     "json math re csv sys collections itertools functools statistics hashlib string textwrap decimal fractions "

@@ -33,6 +33,7 @@ def http_client(url: str, *, timeout_s: float, connections: int | None, headers:
         headers={"connection": "close"} | headers,
         timeout=httpx2.Timeout(timeout_s, connect=min(10.0, timeout_s), pool=None),
         limits=httpx2.Limits(max_connections=connections, max_keepalive_connections=0),
+        verify=url.startswith("https:"),  # making a TLS context costs 25 ms
         trust_env=False,
     )
 

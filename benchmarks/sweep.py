@@ -173,7 +173,6 @@ def read(folder: Path, arm: Point, tool_s: float | None = None) -> RecordedRun:
 
 
 def compare(folder: RunFolder, points: Sequence[Point], source: Point) -> list[Shown]:
-    """Only tasks that were at every point count."""
     by_point: dict[str, dict[str, RolloutResult]] = {}
     for arm, result in folder.results():
         by_point.setdefault(arm, {})[result.task_id] = result

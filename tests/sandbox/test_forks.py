@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 
 import anyio
 import pytest
 
+from obsspec.sandbox import bubblewrap
 from obsspec.sandbox.fork import Fork, ForkError, ForkRefusal
 from obsspec.sandbox.forks import Forks, open_forks
 from obsspec.sandbox.limits import MIB, Limits
@@ -195,6 +197,30 @@ async def test_each_fork_has_the_disk_of_a_sandbox() -> None:
             fork = await forks.root.fork()
             assert "No space left" in await text(fork, "head -c 2M /dev/zero > more")
             assert await text(fork, "rm big more; head -c 3M /dev/zero > more; echo fits") == "fits"
+
+
+async def test_what_takes_long_at_the_first_opening_does_not_hold_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def slow(limits: Limits, extra: Sequence[str] = (), control: int | None = None) -> list[str]:
+        time.sleep(0.3)
+        return arguments(limits, extra, control)
+
+    arguments = bubblewrap.arguments
+    monkeypatch.setattr(bubblewrap, "arguments", slow)
+    gaps: list[float] = []
+
+    async def tick() -> None:
+        while True:
+            before = anyio.current_time()
+            await anyio.sleep(0.01)
+            gaps.append(anyio.current_time() - before)
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(tick)
+        async with open_forks(SPEC):
+            tasks.cancel_scope.cancel()
+    assert max(gaps) < 0.2
 
 
 async def test_a_failing_set_up_says_which_command() -> None:

@@ -42,7 +42,7 @@ def agent_s(made: list[RolloutResult]) -> float:
 @pytest.mark.parametrize("concurrency", [3, 8])
 def test_of_rollouts_beside_each_other(cost: StepCost, concurrency: int) -> None:
     made = rollouts(cost, concurrency)
-    found = engine_cost(made, CHUNK)
+    found = engine_cost([made], CHUNK)
     for sequences, prefill in ((1, 0), (3, 0), (2, CHUNK)):
         expected = cost.step(sequences, 0.0, prefill)
         assert found.step(sequences, 0.0, prefill) == pytest.approx(expected, rel=0.25)
@@ -50,10 +50,10 @@ def test_of_rollouts_beside_each_other(cost: StepCost, concurrency: int) -> None
 
 
 def test_of_lone_rollouts_as_much_as_they_tell() -> None:
-    found = engine_cost(rollouts(ONE_BY_ONE, 1), CHUNK)
+    found = engine_cost([rollouts(ONE_BY_ONE, 1)], CHUNK)
     assert found.step(1, 0.0) == pytest.approx(0.028, rel=0.01)
     assert found.step(0, 0.0, CHUNK) == pytest.approx(0.168, rel=0.05)
-    lone = engine_cost(rollouts(StepCost(overhead_s=0.03), 1), CHUNK)
+    lone = engine_cost([rollouts(StepCost(overhead_s=0.03), 1)], CHUNK)
     assert lone.step(2, 0.0) == pytest.approx(1.05 * lone.step(1, 0.0), rel=0.01)  # assumed
     assert min(astuple(lone)) >= 0
 

@@ -149,6 +149,25 @@ async def test_a_sure_candidate_waits_for_a_better_one_that_is_foreseen(
 
 
 @pytest.mark.anyio
+async def test_a_stage_that_works_elsewhere_has_begun_before_others_compute() -> None:
+    begun: list[str] = []
+
+    class Works(Foretells):
+        async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
+            for _ in range(5):  # until its request is on its way
+                await anyio.lowlevel.checkpoint()
+            begun.append(self.name)
+
+    class Computes(Says):
+        async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
+            begun.append(self.name)
+
+    await ask(cascade(Computes("rules"), Works("replica", prospect=Prospect(0.98, 0.01))))
+    await ask(cascade(Computes("rules"), Works("replica")))
+    assert begun == ["replica", "rules", "rules", "replica"]
+
+
+@pytest.mark.anyio
 async def test_it_is_learnt_that_what_is_foreseen_does_not_come_true() -> None:
     slow = Foretells("slow", [("wrong", 0.98)], after_s=0.01, prospect=Prospect(0.98, 0.01))
     model = cascade(Says("quick", [("a", 0.9)]), slow)

@@ -238,6 +238,17 @@ async def test_it_foresees_nothing_where_it_will_say_nothing() -> None:
         assert one.replica.foresee(one.context(["ls"])) is None
 
 
+async def test_answers_that_nobody_waited_for_count_as_slow() -> None:
+    async with rollout() as one:
+        await one.step("true")
+        for _ in range(3):
+            with anyio.move_on_after(0.15):
+                await one.predict("sleep 0.7")
+        prospect = one.replica.foresee(one.context(["ls"]))
+        assert prospect is not None
+        assert prospect.seconds > 0.1
+
+
 async def test_a_difference_in_a_command_that_changes_something_is_drift() -> None:
     async with rollout() as one:
         await one.commit("echo x > f && ls", other="other\n(exit_code=0)")

@@ -67,7 +67,7 @@ def reference(
     ] = 0.0,
     gate: Annotated[bool, Parameter(help="Weigh every start.")] = True,
     replicas: Annotated[int, Parameter(help="Of the policy, in both arms; turns keep their lengths.")] = REPLICAS,
-    rollouts: Annotated[int, Parameter(help="Rollouts of each run of continuous collection.")] = 768,
+    rollouts: Annotated[int, Parameter(help="Rollouts of each run of continuous collection.")] = 512,
     seed: Annotated[int, Parameter(help="Of the simulated rollouts.")] = 1,
     json: Annotated[Path | None, Parameter(help="Also write the figures to this file.")] = None,
 ) -> int:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from obsspec.rollout.collector import RolloutResult
 from obsspec.rollout.trajectory import Trajectory
 from obsspec.sim.roofline import StepCost
+from obsspec.speculation.trace import Fate, SpanKind
 from obsspec.values import ConfigError
 
 SLOWING = 0.05  # of a further request, relative to a lone one, where the run does not tell
@@ -35,28 +36,37 @@ class _Generation:
     last_s: float
 
 
-def engine_cost(results: Sequence[RolloutResult], chunk: int) -> StepCost:
-    """`chunk`: prompt tokens that a step computes at most. Raises `ConfigError` if no generation has two tokens."""
-    made = [each for result in results for each in _generations(result.trajectory)]
-    if not any(each.tokens > 1 and each.last_s > each.first_s for each in made):
+def engine_cost(arms: Sequence[Sequence[RolloutResult]], chunk: int) -> StepCost:
+    """Of all `arms`, each of which had the engine for itself. `chunk`: prompt tokens that a step computes at most.
+
+    Raises `ConfigError` if no generation has two tokens.
+    """
+    parts = [_equations(arm, chunk) for arm in arms if any(result.trajectory.turns for result in arm)]
+    rows = np.concatenate([part for part, _ in parts]) if parts else np.zeros((0, 4))
+    seconds = np.concatenate([part for _, part in parts]) if parts else np.zeros(0)
+    decodes = (rows[:, 0] > 0) & (rows[:, 1] == 0) & (seconds > 0)
+    if not decodes.any():
         raise ConfigError("no generation of the run has two tokens or more: nothing tells how fast the engine is")
-    new, tokens, sent, first, last = (
-        np.array(column, dtype=float) for column in zip(*(_row(each) for each in made), strict=True)
-    )
-    decoded, computed = _amounts(first, last, tokens - 1), _amounts(sent, first, new)
-    steps, prefill_steps = tokens - 1, np.ceil(new / chunk)
-    nothing = np.zeros(len(made))
-    of_decodes = _rows(steps, nothing, decoded(last) - decoded(first), computed(last) - computed(first))
-    of_prompts = _rows(prefill_steps, prefill_steps, decoded(first) - decoded(sent), computed(first) - computed(sent))
-    seconds = np.concatenate([last - first, first - sent])
-    under_way = of_decodes[steps > 0, 2] / steps[steps > 0]
+    under_way = rows[decodes, 2] / rows[decodes, 0]
     tells = bool(under_way.var() > TELLS)
-    used = (0, 1, 2, 3) if tells else (0, 1, 3)
-    overhead_s, prefill_s, sequence_s, token_s = _nonnegative(np.concatenate([of_decodes, of_prompts]), seconds, used)
+    overhead_s, prefill_s, sequence_s, token_s = _nonnegative(rows, seconds, (0, 1, 2, 3) if tells else (0, 1, 3))
     if not tells:
         sequence_s = min(overhead_s, max(0.0, SLOWING * (overhead_s + token_s) - token_s))
         overhead_s -= sequence_s
     return StepCost(overhead_s=overhead_s, sequence_s=sequence_s, token_s=token_s, prefill_s=prefill_s)
+
+
+def _equations(arm: Sequence[RolloutResult], chunk: int) -> tuple[Floats, Floats]:
+    """Rows and seconds: of each generation from the first token to the last one, and from the request to the first."""
+    made = [_row(each) for result in arm for each in _generations(result.trajectory)]
+    new, tokens, sent, first, last = np.array(made, dtype=float).reshape(-1, 5).T
+    begun, ended, dropped = np.array([*_dropped(arm)], dtype=float).reshape(-1, 3).T
+    decoded = _amounts(np.append(first, begun), np.append(last, ended), np.append(tokens - 1, dropped))
+    computed = _amounts(sent, first, new)
+    prefill_steps, nothing = np.ceil(new / chunk), np.zeros(len(made))
+    of_decodes = _rows(tokens - 1, nothing, decoded(last) - decoded(first), computed(last) - computed(first))
+    of_prompts = _rows(prefill_steps, prefill_steps, decoded(first) - decoded(sent), computed(first) - computed(sent))
+    return np.concatenate([of_decodes, of_prompts]), np.concatenate([last - first, first - sent])
 
 
 def _rows(steps: Floats, prefill_steps: Floats, decoded: Floats, computed: Floats) -> Floats:
@@ -91,6 +101,15 @@ def _amounts(starts: Floats, ends: Floats, amounts: Floats) -> Callable[[Floats]
     times, rate = times[order], np.cumsum(changes[order])
     sums = np.concatenate([[0.0], np.cumsum(rate[:-1] * np.diff(times))])
     return lambda at: np.interp(at, times, sums)
+
+
+def _dropped(arm: Sequence[RolloutResult]) -> Iterator[tuple[float, float, int]]:
+    """Generations that were not kept: the engine worked on them, too. How much of their time went into prompts is not
+    known."""
+    for result in arm:
+        for span in result.speculation.spans if result.speculation is not None else ():
+            if span.kind is SpanKind.GENERATE and span.fate is not Fate.KEPT and span.end_s is not None:
+                yield span.start_s, span.end_s, span.tokens
 
 
 def _row(made: _Generation) -> tuple[float, ...]:

@@ -84,7 +84,7 @@ def read_run(folder: Path, before: str = SEQUENTIAL, arm: str = SPECULATIVE) -> 
         rollouts=tuple(turns),
         guesses=tuple(guesses),
         prompt_tokens=round(sum(gaps(r.trajectory)[0] for r in chosen) / len(chosen)),
-        cost=engine_cost([*sequential, *speculative], chunk or Room().chunk),
+        cost=engine_cost([sequential, speculative], chunk or Room().chunk),
         chunk=chunk,
         sequential_s=_agent_s(sequential),
         speculative_s=_agent_s(speculative),

@@ -80,7 +80,7 @@ class Reference:
     """`rollouts` of a simulation of continuous collection; batches are of `IN_FLIGHT`."""
 
     variant: Variant = field(default_factory=Variant)
-    rollouts: int = 768
+    rollouts: int = 512
     seed: int = 1
     on_rollout: OnRollout | None = None
     spec: WorkloadSpec | None = None  # None: with turns as long as the published sequential latency asks for

@@ -15,7 +15,8 @@ from matplotlib.image import AxesImage
 from obsspec.sim.regime import Axes, Measured, Point
 from obsspec.values import ConfigError
 
-MOST = 50.0  # % of reduction at which colours end
+MOST = 70.0  # % of reduction at which colours end
+DARK = 45.0  # from which on black is not seen on them
 
 
 def draw(axes: Axes, measured: Sequence[Measured], target: Path) -> None:
@@ -50,7 +51,8 @@ def _panel(
                 continue
             values[i, j] = 100 * each.figures.reduction(each.sequential)[0]
             text = f"{values[i, j]:.0f}\n({100 * each.figures.hidden(each.sequential):.0f})"
-            panel.text(j, i, text, ha="center", va="center", fontsize=6.5)
+            colour = "white" if abs(values[i, j]) > DARK else "black"
+            panel.text(j, i, text, ha="center", va="center", fontsize=6.5, color=colour)
     image = panel.imshow(values, cmap="RdYlGn", vmin=-MOST, vmax=MOST, origin="lower", aspect="auto")
     panel.set_xticks(range(len(axes.tool_s)), [f"{s:g}" for s in axes.tool_s], fontsize=7)
     panel.set_yticks(range(len(axes.match)), [f"{m:g}" for m in axes.match], fontsize=7)

@@ -1,8 +1,9 @@
-"""`obsspec train`: record sessions, train an adapter on them, measure it; policy and world model by reinforcement."""
+"""`obsspec train`: record sessions, train an adapter on them, measure it; train policy and world model on rollouts."""
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from json import dumps
 from pathlib import Path
 from typing import Annotated, Any
@@ -21,8 +22,8 @@ from obsspec.values import ConfigError
 
 app = App(name="train", help="Train adapters: from recorded sessions, or from rollouts.")
 _console = Console(soft_wrap=True)
-_TORCH, _TRL = "pip install torch==2.13.0", 'pip install "obsspec[trl]"'
-_FIXES = {"torch": _TORCH, "safetensors": _TORCH, "transformers": _TRL, "trl": _TRL, "datasets": _TRL}
+_TORCH = ("pip install torch==2.13.0", "torch")
+_TRL = ('pip install "obsspec[trl]"', "torch", "transformers", "datasets", "trl")
 
 
 @app.command
@@ -106,7 +107,7 @@ def model(
     precision
         Type of the matrix products; auto is bfloat16 where the CPU multiplies it fast, else float32.
     """
-    run = _import("run")
+    run = _import("run", *_TORCH)
     options = run.Options(sessions, out, held_out, rank=rank, alpha=alpha, threads=threads, precision=precision)
     settings = run.Settings(
         minutes=minutes,
@@ -146,7 +147,7 @@ def evaluate(
     json
         Also write the figures to this file.
     """
-    score = _import("run").measure(sessions, adapter, limit, threads, precision)
+    score = _import("run", *_TORCH).measure(sessions, adapter, limit, threads, precision)
     _console.print(str(score))
     if json is not None:
         json.write_text(dumps(score.to_json(), indent=2) + "\n")
@@ -173,7 +174,7 @@ def policy(
     rollouts
         How rollouts are made.
     """
-    train = _import("policy").train_policy
+    train = _import("policy", *_TRL).train_policy
     train(start, out, settings or PolicySettings(), rollouts or RolloutSettings(), _console.print)
 
 
@@ -201,7 +202,7 @@ def world(
     settings
         How it is trained.
     """
-    _import("world").train_world(start, log, out, settings or WorldSettings(), _console.print, follow=follow)
+    _import("world", *_TORCH).train_world(start, log, out, settings or WorldSettings(), _console.print, follow=follow)
 
 
 @app.command
@@ -234,20 +235,17 @@ def co(
     world
         How the world model is trained.
     """
-    run = _import("co")
+    run = _import("co", *_TRL)
     both = run.Together(start, world_start or start, out, settings or PolicySettings(), rollouts or RolloutSettings())
     run.train_together(both, world or WorldSettings(), _console.print)
 
 
-def _import(name: str) -> Any:
+def _import(name: str, fix: str, *needs: str) -> Any:
     """Torch and TRL are extras: everything that needs them is imported here, late."""
-    try:
-        return importlib.import_module(f"obsspec.train.{name}")
-    except ModuleNotFoundError as error:
-        fix = _FIXES.get(error.name or "")
-        if fix is None:
-            raise
-        raise ConfigError(f"{error.name} is not installed: {fix}") from None
+    missing = [need for need in needs if importlib.util.find_spec(need) is None]
+    if missing:
+        raise ConfigError(f"{missing[0]} is not installed: {fix}")
+    return importlib.import_module(f"obsspec.train.{name}")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,8 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from obsspec.train.policy_settings import PolicySettings
 from obsspec.train.terminal import RolloutSettings
 from obsspec.train.world_settings import WorldSettings
@@ -50,8 +52,8 @@ def train_together(run: Together, world: WorldSettings, say: Say) -> None:
     A process that is killed goes on from its checkpoint, some times. Raises `ConfigError` when one fails for good;
     the other is stopped then, and the same call goes on.
     """
-    following = _Child("world", _world, (run, world, True))
-    policy = _Child("policy", _policy, (run,))
+    following = Child("world", _world, (run, world, True))
+    policy = Child("policy", _policy, (run,))
     try:
         while policy.running:
             wait([child.process.sentinel for child in (policy, following) if child.running])
@@ -61,7 +63,7 @@ def train_together(run: Together, world: WorldSettings, say: Say) -> None:
         for child in (policy, following):
             child.stop()
     say("the policy is finished, the world model reads on to the end of the log")
-    last = _Child("world", _world, (run, world, False))
+    last = Child("world", _world, (run, world, False))
     try:
         while last.running:
             wait([last.process.sentinel])
@@ -70,7 +72,7 @@ def train_together(run: Together, world: WorldSettings, say: Say) -> None:
         last.stop()
 
 
-class _Child:
+class Child:
     """A process that is started again when it is killed. It ends with this process, however that ends."""
 
     def __init__(self, name: str, target: Callable[..., None], args: tuple[Any, ...]) -> None:
@@ -136,6 +138,5 @@ def _policy(run: Together) -> None:
     train_policy(run.policy_start, run.out / "policy", run.policy, rollouts, _say)
 
 
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()
+def _say(what: Any) -> None:
+    Console(soft_wrap=True).print(what)

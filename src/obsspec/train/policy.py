@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-import json
-import logging
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain, islice
+from itertools import count as counting
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ os.environ.setdefault("TRL_EXPERIMENTAL_SILENCE", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 from datasets import Dataset
-from transformers import TrainerCallback
+from transformers import PreTrainedTokenizerFast, PrinterCallback
 from trl import GRPOConfig
 
 from obsspec.integrations.trl.function import RolloutFunction, reward
@@ -29,9 +30,11 @@ from obsspec.models.tokenizer import load_vocabulary
 from obsspec.rollout.store import RunFolder
 from obsspec.tasks.suite import suite
 from obsspec.tasks.task import Split
+from obsspec.train.account_table import account_table
 from obsspec.train.adapter import apply_adapter, rank_of, save_adapter
 from obsspec.train.causal_lm import PackedCausalLM, tokenizer_of
 from obsspec.train.llama import Llama
+from obsspec.train.policy_log import Books, Log, Say, read_account
 from obsspec.train.policy_settings import PolicySettings
 from obsspec.train.policy_trainer import MarkComplete, MergeAfterStep, PackedGRPOTrainer, last_complete
 from obsspec.train.rollouts import Kept
@@ -41,13 +44,12 @@ from obsspec.train.transition_log import TransitionWriter
 from obsspec.train.versions import VersionFolder
 
 END = "<|im_end|>"
-TRAINER, VERSIONS, TRANSITIONS, LOG, ENGINES = "trainer", "policy", "transitions", "log.jsonl", "engines"
-Say = Callable[[str], None]
+TRAINER, VERSIONS, TRANSITIONS, LOG = "trainer", "policy", "transitions", "log.jsonl"
+ENGINES, ACCOUNT = "engines", "account.json"
 
 
 def train_policy(start: Path, out: Path, settings: PolicySettings, rollouts: RolloutSettings, say: Say) -> None:
     """Train, or go on training, until `settings.steps`. Killed at any time, the same call goes on from there."""
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     config = {"start": str(start), **settings.as_config(), **rollouts.as_config()}
     folder = RunFolder(out, config)
     keep_memory()
@@ -56,19 +58,26 @@ def train_policy(start: Path, out: Path, settings: PolicySettings, rollouts: Rol
     versions = VersionFolder(out / VERSIONS, "policy")
     with ExitStack() as stack:
         log = stack.enter_context(TransitionWriter(out / TRANSITIONS, "policy"))
-        kept = Kept(folder)
+        kept, account = Kept(folder), read_account(out / ACCOUNT)
         function = RolloutFunction(
-            partial(open_rollouts, rollouts, folder=out / ENGINES, seed=settings.seed, kept=kept, log=log),
-            _saver(versions, settings.keep_every),
+            partial(
+                open_rollouts, rollouts, folder=out / ENGINES, seed=settings.seed, kept=kept, log=log, account=account
+            ),
+            saver(versions, settings.keep_every),
             model.config.eos_token_id,
         )
         stack.enter_context(function)
-        trainer = _trainer(model, function, out, settings, say)
+        families = known_families(settings.families)
+        tasks = suite(Split.TRAIN, settings.tasks, families, settings.difficulty, settings.task_seed)
+        tokenizer = tokenizer_of(load_vocabulary(), END)
+        trainer = make_trainer(model, tokenizer, [task.id for task in tasks], function, out, settings, say)
+        trainer.add_callback(Books(out / ACCOUNT, account))
         checkpoint = last_complete(out / TRAINER)
         if checkpoint is not None:
             say(f"going on from {checkpoint.name}")
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     final = versions.publish(settings.steps, lambda path: save_adapter(model.llama, path), {"step": settings.steps})
+    say(account_table(account))
     say(f"finished after {settings.steps} steps, adapter: {final.adapter}")
 
 
@@ -81,7 +90,7 @@ def _model(start: Path, settings: PolicySettings) -> PackedCausalLM:
     return PackedCausalLM(llama, load_vocabulary().control(END))
 
 
-def _saver(versions: VersionFolder, keep_every: int) -> Callable[[Any, Path], str]:
+def saver(versions: VersionFolder, keep_every: int) -> Callable[[Any, Path], str]:
     """Each step's adapter is a version; those between every so many go when the next one is there."""
 
     def save(trainer: Any, path: Path) -> str:
@@ -94,11 +103,20 @@ def _saver(versions: VersionFolder, keep_every: int) -> Callable[[Any, Path], st
     return save
 
 
-def _trainer(
-    model: PackedCausalLM, function: RolloutFunction, out: Path, settings: PolicySettings, say: Say
+def make_trainer(
+    model: PackedCausalLM,
+    tokenizer: PreTrainedTokenizerFast,
+    prompts: list[str],
+    function: RolloutFunction,
+    out: Path,
+    settings: PolicySettings,
+    say: Say,
 ) -> PackedGRPOTrainer:
-    families = known_families(settings.families)
-    tasks = suite(Split.TRAIN, settings.tasks, families, settings.difficulty, settings.task_seed)
+    """TRL's trainer on these prompts; its checkpoints go to OUT/trainer, its log to OUT/log.jsonl.
+
+    The order of the prompts is fixed here: TRL's own is another one after a resumption.
+    """
+    order = shuffled(prompts, settings.seed, settings.steps * settings.prompts)
     micro = settings.micro_batch
     args = GRPOConfig(
         output_dir=str(out / TRAINER),
@@ -107,8 +125,7 @@ def _trainer(
         num_generations=settings.group,
         max_steps=settings.steps,
         learning_rate=settings.learning_rate,
-        lr_scheduler_type="constant_with_warmup",
-        warmup_steps=settings.warmup_steps,
+        lr_scheduler_type="constant",
         max_grad_norm=settings.clip,
         adam_beta2=0.95,
         weight_decay=0.0,
@@ -120,37 +137,27 @@ def _trainer(
         save_steps=1,
         save_total_limit=3,
         seed=settings.seed,
+        shuffle_dataset=False,
         report_to=[],
         use_cpu=True,
         bf16=False,
         gradient_checkpointing=False,
         disable_tqdm=True,
     )
-    return PackedGRPOTrainer(
+    trainer = PackedGRPOTrainer(
         model=model,
         reward_funcs=reward,
         args=args,
-        train_dataset=Dataset.from_list([{"prompt": task.id} for task in tasks]),
-        processing_class=tokenizer_of(load_vocabulary(), END),
+        train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in order]),
+        processing_class=tokenizer,
         rollout_func=function,
-        callbacks=[MergeAfterStep(model), MarkComplete(), _Log(out / LOG, settings.steps, say)],
+        callbacks=[MergeAfterStep(model), MarkComplete(), Log(out / LOG, settings.steps, say)],
     )
+    trainer.remove_callback(PrinterCallback)  # the log has it
+    return trainer
 
 
-class _Log(TrainerCallback):
-    """One line for each step, the file written anew from what the trainer knows: a resumed run repeats nothing."""
-
-    def __init__(self, path: Path, steps: int, say: Say) -> None:
-        self._path, self._steps, self._say = path, steps, say
-
-    def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        part = self._path.with_suffix(".part")
-        part.write_text("".join(json.dumps(entry) + "\n" for entry in state.log_history), encoding="utf-8")
-        part.replace(self._path)
-        now = state.log_history[-1]
-        if "reward" in now:
-            self._say(
-                f"step {state.global_step} of {self._steps}  reward {now['reward']:.3f}  loss {now['loss']:.4f}  "
-                f"turns {now['rollouts/turns']:.1f}  match {now.get('rollouts/match', float('nan')):.2f}  "
-                f"rollouts {now['rollouts/collect_s']:.0f} s  training {now['step_time']:.0f} s"
-            )
+def shuffled(prompts: Sequence[str], seed: int, count: int) -> list[str]:
+    """The first `count` of endless rounds through the prompts, each in an order of its own."""
+    rounds = (Random(f"{seed}/{n}").sample(list(prompts), len(prompts)) for n in counting())
+    return list(islice(chain.from_iterable(rounds), count))

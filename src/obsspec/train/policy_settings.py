@@ -26,8 +26,7 @@ class PolicySettings:
     families: Annotated[str, _help("Task families, comma-separated; 'all' for every one.")] = "all"
     difficulty: Annotated[Difficulty, _help("Difficulty of the tasks.")] = Difficulty.EASY
     task_seed: Annotated[int, _help("Which tasks; another seed, other tasks.")] = 0
-    learning_rate: Annotated[float, _help("Of AdamW, constant after the first steps.")] = 1e-4
-    warmup_steps: Annotated[int, _help("Steps over which the learning rate rises.")] = 2
+    learning_rate: Annotated[float, _help("Of AdamW, constant.")] = 1e-4
     epsilon_high: Annotated[float, _help("Upper clip of the importance ratio; the lower one is 0.2.")] = 0.28
     clip: Annotated[float, _help("Largest norm of a gradient.")] = 1.0
     micro_batch: Annotated[int, _help("Rollouts in one pass of the model.")] = 8

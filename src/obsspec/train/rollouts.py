@@ -6,10 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import anyio
 from anyio.to_thread import run_sync
 
-from obsspec.rollout.collector import Collector, Job, RolloutResult
+from obsspec.rollout.accounting import Account
+from obsspec.rollout.async_collector import AsyncCollector
+from obsspec.rollout.collector import Job, RolloutResult
 from obsspec.rollout.store import RunFolder
 from obsspec.train.live import LivePolicy
 from obsspec.train.weights import Serving
@@ -23,25 +24,30 @@ class Kept:
 
     folder: RunFolder
     found: dict[str, RolloutResult] = field(init=False)
-    _writing: anyio.Lock = field(default_factory=anyio.Lock)
 
     def __post_init__(self) -> None:
         self.found = {r.seed: r for _, r in self.folder.results() if not r.trajectory.stop.is_error}
 
     async def keep(self, step: int, result: RolloutResult) -> None:
-        async with self._writing:
-            await run_sync(self.folder.append, f"step-{step}", result)
+        await run_sync(self.folder.append, f"step-{step}", result)
 
 
 class Rollouts:
-    """A collector on a live policy."""
+    """A collector on a live policy. Of all that it makes, `account` keeps the books."""
 
     def __init__(
-        self, live: LivePolicy, serving: Serving, collector: Collector, make_job: MakeJob, kept: Kept | None = None
+        self,
+        live: LivePolicy,
+        serving: Serving,
+        collector: AsyncCollector,
+        make_job: MakeJob,
+        *,
+        kept: Kept | None = None,
+        account: Account | None = None,
     ) -> None:
-        """`collector` collects with `live`, directly or through something that wraps it."""
+        """`collector` collects whole groups with `live`, directly or through something that wraps it."""
         self._live, self._serving, self._collector = live, serving, collector
-        self._make_job, self._kept = make_job, kept
+        self._make_job, self._kept, self._account = make_job, kept, account or Account()
 
     async def publish(self, adapter: Path, name: str) -> None:
         """From here on, rollouts are sampled with this adapter."""
@@ -56,17 +62,23 @@ class Rollouts:
         """
         labels = _labels(prompts, label)
         jobs = [self._make_job(prompt, each, step) for prompt, each in zip(prompts, labels, strict=True)]
-        if self._kept is None:
-            return await self._collector.run(jobs)
-        kept = self._kept
-        found = {job.rules.seed: kept.found[job.rules.seed] for job in jobs if job.rules.seed in kept.found}
-
-        async def keep(result: RolloutResult) -> None:
-            await kept.keep(step, result)
-
-        made = await self._collector.run([job for job in jobs if job.rules.seed not in found], keep)
-        found |= {result.seed: result for result in made}
+        kept = self._kept.found if self._kept is not None else {}
+        found = {job.rules.seed: kept[job.rules.seed] for job in jobs if job.rules.seed in kept}
+        missing = _groups([job for job in jobs if job.rules.seed not in found])
+        async with self._collector.collect(missing, self._account) as collection:
+            async for attempts in collection:
+                for result in (attempt.result for attempt in attempts):
+                    found[result.seed] = result
+                    if self._kept is not None:
+                        await self._kept.keep(step, result)
         return [found[job.rules.seed] for job in jobs]
+
+
+def _groups(jobs: Sequence[Job]) -> list[list[Job]]:
+    groups: dict[str, list[Job]] = {}
+    for job in jobs:
+        groups.setdefault(job.group, []).append(job)
+    return list(groups.values())
 
 
 def _labels(prompts: Sequence[str], label: str) -> list[str]:

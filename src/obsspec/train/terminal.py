@@ -18,7 +18,9 @@ from obsspec.models.tokenizer import load_vocabulary
 from obsspec.policy.llama_server import EngineMode, EngineSettings, cores_minus_one
 from obsspec.policy.retry import Retrying
 from obsspec.render.terminal import TerminalRenderer
-from obsspec.rollout.collector import Collector, Environment, Job, Speculation, TurnLog
+from obsspec.rollout.accounting import Account
+from obsspec.rollout.async_collector import AsyncCollector
+from obsspec.rollout.collector import Environment, Job, Speculation, TurnLog
 from obsspec.rollout.rules import Limits, RolloutRules
 from obsspec.sandbox.local import LocalSandboxes
 from obsspec.sandbox.profile import parse_profile
@@ -141,10 +143,12 @@ async def open_rollouts(
     *,
     kept: Kept | None = None,
     log: TurnLog | None = None,
+    account: Account | None = None,
 ) -> AsyncGenerator[Rollouts, None]:
     """Everything it takes to make rollouts of the suite, beginning with the policy `adapter` as version `name`.
 
-    `folder`: for logs and files in passing. `seed`: of the sampling. `log`: where turns go. Raises `ConfigError`.
+    `folder`: for logs and files in passing. `seed`: of the sampling. `log`: where turns go.
+    `account`: what keeps the books. Raises `ConfigError`.
     """
     async with AsyncExitStack() as stack:
         renderer = TerminalRenderer(load_vocabulary())
@@ -162,8 +166,8 @@ async def open_rollouts(
             rules = RolloutRules(renderer, settings.limits, seed=f"{seed}/{label}")
             return Job(TaskEnvironment(task_of(prompt), sandboxes), rules, group=f"{step}/{prompt}", step=step)
 
-        collector = Collector(Retrying(live), settings.concurrency, speculation, log)
-        yield Rollouts(live, serving, collector, job, kept)
+        collector = AsyncCollector(Retrying(live), settings.concurrency, speculation=speculation, log=log)
+        yield Rollouts(live, serving, collector, job, kept=kept, account=account)
 
 
 @asynccontextmanager

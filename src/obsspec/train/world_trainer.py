@@ -95,11 +95,12 @@ class WorldTrainer:
         now.position, now.random = dict(news.position), self._random.getstate()
         self._save()
         self._publish()
-        self._tell({"loss": _mean(losses), "left_out": dict(news.left_out), "before": score.to_json()})
+        before = {"exact": score.exact, "nonempty": score.nonempty, "trivial": score.trivial}
+        self._tell({"loss": _mean(losses), "left_out": dict(news.left_out), "before": before})
         return True
 
     def _publish(self) -> None:
-        facts = {**asdict(self.progress), "random": None}
+        facts = {name: value for name, value in asdict(self.progress).items() if name != "random"}
         self._versions.publish(self.progress.round, lambda path: save_adapter(self._model, path), facts)
 
     def _save(self) -> None:
@@ -107,7 +108,6 @@ class WorldTrainer:
             "progress": asdict(self.progress),
             "factors": {n: t for group in self._model.groups() for n, t in group.tensors().items()},
             "optimizer": self._optimizer.state_dict(),
-            "settings": self._settings.as_config(),
         }
         part = self._folder / f"{CHECKPOINT}.part"
         with part.open("wb") as file:

@@ -76,6 +76,11 @@ class Latency:
     def took(self, seconds: float) -> None:
         self._last.append(seconds)
 
+    def takes_longer(self, seconds: float) -> None:
+        """Nobody waited any longer."""
+        if seconds > self.seconds:
+            self._last.append(seconds)
+
 
 class Replica:
     """The replica of one rollout. Use `Replicas.open`. Its trouble is never the rollout's: it falls silent.
@@ -142,7 +147,11 @@ class Replica:
             return
         run = self._runs.reach(turns[known:], commands, certain=context.committed == known == len(turns))
         volatile = any(_effects(command).volatile for command in commands)  # read while it runs
-        await run.wait()
+        try:
+            await run.wait()
+        except anyio.get_cancelled_exc_class():
+            self._latency.takes_longer(anyio.current_time() - asked_s)
+            raise
         if run.trouble is not None or run.jobs:
             trouble = run.trouble or Trouble.JOBS
             self.counts.refused[trouble] = self.counts.refused.get(trouble, 0) + 1

@@ -42,6 +42,7 @@ class Engine:
     arguments: str = ""  # instead of well-formed ones
     first_s: float = 0.0
     token_s: float = 0.0
+    lingers_s: float = 0.0  # before the connection is closed
     text_protocol: bool = False
     fence: str = "bash"
     fault: Callable[[Request, Reply], Awaitable[bool]] | None = None  # True: it has answered
@@ -96,6 +97,7 @@ class Engine:
             await reply.events({**about, "choices": [{"index": 0, "delta": delta, "finish_reason": None}]})
             await anyio.sleep(self.token_s)
         await reply.events({**about, "choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}, "[DONE]")
+        await anyio.sleep(self.lingers_s)
 
     async def _ids(self, path: str, body: Json, reply: Reply) -> None:
         prompt = body["prompt"] if path.endswith("/completions") else body["token_ids"]

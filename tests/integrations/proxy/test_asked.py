@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from obsspec.integrations.proxy.asked import Asked, read_request
 from obsspec.integrations.proxy.chat import ChatTurns
+from obsspec.integrations.proxy.fields import FieldHabits
 from obsspec.integrations.proxy.habits import Habits
 from obsspec.integrations.proxy.ids import IdTurns
 from obsspec.integrations.proxy.wire import canonical
@@ -41,7 +42,7 @@ def key(turns: ChatTurns | IdTurns, asked: Asked | None) -> GenerationKey:
 
 
 def chat() -> ChatTurns:
-    return ChatTurns(Habits(), Habits())
+    return ChatTurns(Habits(), Habits(), FieldHabits().own())
 
 
 @given(BODIES, BODIES)
@@ -72,7 +73,7 @@ def test_the_same_holds_for_token_ids(ids: list[int], fields: dict[str, Any]) ->
     body = {**fields, "token_ids": ids}
     asked = read(body, target=b"/inference/v1/generate")
     assert asked is not None
-    turns = IdTurns(asked.route, None)
+    turns = IdTurns(asked.route, None, FieldHabits().own())
     assert json.loads(turns.body(turns.key(asked))) == json.loads(canonical(body))
 
 

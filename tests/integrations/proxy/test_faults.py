@@ -12,7 +12,9 @@ import anyio
 import httpx2
 import pytest
 
-from tests.integrations.proxy.engine import COMMANDS, TOOLS, Agent, Engine, running, wait_for
+from obsspec.integrations.proxy.conversation import Conversation
+from obsspec.integrations.proxy.work import Work
+from tests.integrations.proxy.engine import COMMANDS, TOOLS, Agent, Answer, Engine, Json, running, wait_for
 from tests.policy.loopback import Reply, Request, loopback
 
 pytestmark = pytest.mark.anyio
@@ -151,6 +153,51 @@ async def test_a_client_that_retries_after_an_error_goes_on_with_its_conversatio
         assert await Agent(url, retries=2).run() == direct
         assert service.parts.figures.sessions_opened == 1
         assert service.parts.figures.claimed >= 3
+
+
+@pytest.mark.parametrize("lingers_s", [0.0, 0.4])
+async def test_a_client_that_acts_on_the_last_event_goes_on_with_its_conversation(lingers_s: float) -> None:
+    """It neither waits for the end of the body nor for the connection, and its next request comes at once."""
+
+    class Hasty(Agent):
+        async def post(self, client: httpx2.AsyncClient, body: Json) -> Answer:
+            async with client.stream("POST", f"{self.url}/v1/chat/completions", json=body) as response:
+                data = b""
+                async for chunk in response.aiter_raw():
+                    data += chunk
+                    if b"[DONE]" in data:
+                        break
+            return Answer(response.status_code, (), data)
+
+    async with running(Engine(lingers_s=lingers_s)) as (server, url, service):
+        direct = await Hasty(server.url, stream=True, tool_s=0).run()
+        assert await Hasty(url, stream=True, tool_s=0).run() == direct
+        assert await Hasty(url, stream=True).run() == direct
+        assert service.parts.figures.sessions_opened == 2
+        assert service.parts.figures.client_gone == 0
+        assert service.parts.figures.claimed >= 4
+
+
+async def test_a_conversation_that_the_proxy_loses_track_of_takes_no_other_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fault of our own, in the middle of things: its client sees an error at worst, and no one else anything."""
+    finish, broken = Conversation._finish, list[str]()
+
+    def faulty(self: Conversation, node: int, work: Work, *, good: bool) -> None:
+        if "odd" in work.key.sampling.model:
+            broken.append("odd")
+            raise RuntimeError("a fault of our own")
+        finish(self, node, work, good=good)
+
+    monkeypatch.setattr(Conversation, "_finish", faulty)
+    async with running(Engine()) as (server, url, service):
+        direct = await Agent(server.url).run()
+        odd = {"model": "odd", "seed": 1, "tools": TOOLS}
+        assert await Agent(url, fields=odd).run() == await Agent(server.url, fields=odd).run()
+        assert await Agent(url).run() == direct
+        assert service.parts.figures.confused == len(broken) == 7
+        assert service.parts.figures.claimed > 0
 
 
 # Cancelling ---------------------------------------------------------------------------------------------------------

@@ -20,18 +20,25 @@ from tests.integrations.proxy.engine import COMMANDS, Engine, Json, digest, run_
 from tests.policy.loopback import Reply, Request
 
 pytestmark = pytest.mark.anyio
-TAGS = ("<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>")
+CONTROLS = ("<|im_start|>", "<|im_end|>", "<|endoftext|>")
+TAGS = ("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
 ROUTES = {"/v1/completions": "prompt", "/inference/v1/generate": "token_ids"}
 
 
-@pytest.fixture
-def tokenizer(tmp_path: Path) -> Path:
+def byte_tokenizer() -> Tokenizer:
+    """Every byte is a token; the tags of Qwen's template are tokens of their own."""
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate(alphabet)}, merges=[]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens([AddedToken(tag, special=True) for tag in TAGS])
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    tokenizer.add_special_tokens([AddedToken(tag, special=True) for tag in CONTROLS])
+    tokenizer.add_tokens([AddedToken(tag, special=False) for tag in TAGS])
+    return tokenizer
+
+
+@pytest.fixture
+def tokenizer(tmp_path: Path) -> Path:
+    byte_tokenizer().save(str(tmp_path / "tokenizer.json"))
     return tmp_path / "tokenizer.json"
 
 
@@ -75,9 +82,11 @@ def policy(vocabulary: FileVocabulary, commands: Sequence[str] = COMMANDS) -> An
     """A fake engine for token routes: the n-th turn calls the n-th command; what it thinks depends on the body."""
 
     async def answer(request: Request, reply: Reply) -> bool:
+        if request.path not in ROUTES:
+            return False
         body: Json = request.body
         prompt: list[int] = body[ROUTES[request.path]]
-        turn = prompt.count(vocabulary.control("<tool_call>"))
+        turn = prompt.count(vocabulary.control("<tool_response>"))
         ids = vocabulary.encode(f"{digest(body)} ")
         if turn < len(commands):
             call = json.dumps({"name": "bash", "arguments": {"command": commands[turn]}})
@@ -85,7 +94,8 @@ def policy(vocabulary: FileVocabulary, commands: Sequence[str] = COMMANDS) -> An
         ids = [*ids, vocabulary.control("<|im_end|>")]
         await anyio.sleep(0.02)
         if not body.get("stream"):
-            choice = {"index": 0, "token_ids": ids, "finish_reason": "stop", "text": ""}
+            logprobs = {"content": [{"token": f"token_id:{i}", "logprob": -0.1} for i in ids]}
+            choice = {"index": 0, "token_ids": ids, "finish_reason": "stop", "text": "", "logprobs": logprobs}
             await reply.status(200, json.dumps({"choices": [choice]}), content_type="application/json")
             return True
         await reply.status(200, content_type="text/event-stream")

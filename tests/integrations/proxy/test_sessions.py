@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -77,18 +78,34 @@ async def test_h03_headers_that_bind_a_session_to_a_replica_go_with_early_reques
         assert {(request.headers["x-session-id"], request.headers["x-route"]) for request in early} == {("s-17", "r 3")}
 
 
-async def test_sampling_that_changes_from_turn_to_turn_is_never_guessed() -> None:
-    class Counting(Agent):
-        async def ask(self, client: httpx2.AsyncClient, messages: list[Json]) -> Json:
-            self.fields = {**self.fields, "max_tokens": 1000 - len(messages)}
-            return await super().ask(client, messages)
+class Varying(Agent):
+    """`vary` says what is different about each request, by the number of its messages."""
 
+    async def ask(self, client: httpx2.AsyncClient, messages: list[Json]) -> Json:
+        self.fields = {**self.fields, **VARIATIONS[self.task](len(messages))}
+        return await super().ask(client, messages)
+
+
+VARIATIONS: dict[str, Callable[[int], Json]] = {
+    "a budget": lambda n: {"max_tokens": 1000 - n},
+    "where the new part begins": lambda n: {"extra": {"seen": n - 1}} if n > 1 else {},
+    "a seed for each turn": lambda n: {"seed": hash((n, "salt"))},
+    "a name for each turn": lambda n: {"request_id": f"{n:x}-{n * 7919:x}"},
+}
+
+
+@pytest.mark.parametrize("what", VARIATIONS)
+async def test_fields_that_change_from_turn_to_turn_are_expected_if_they_can_be_counted(what: str) -> None:
     async with running(Engine()) as (server, url, service):
-        direct = await Counting(server.url).run()
+        direct = await Varying(server.url, task=what).run()
         for _ in range(3):
-            assert await Counting(url).run() == direct
-        assert service.parts.figures.claimed == 0
-        assert service.parts.figures.started <= 3  # what is not steady is left alone
+            assert await Varying(url, task=what).run() == direct
+        figures = service.parts.figures
+        if what in ("a budget", "where the new part begins"):
+            assert figures.claimed >= 8
+        else:
+            assert figures.claimed == 0
+            assert figures.started <= 3  # it is left alone
 
 
 async def test_a_client_that_rewrites_its_history_is_served_as_ever() -> None:

@@ -42,6 +42,8 @@ async def answer(request: dict[str, Any]) -> None:
         code, output = write(request) if "path" in request else await execute(request)
     except FileNotFoundError as error:
         code, output = 127, f"{error}\n"
+    except Exception as error:  # noqa: BLE001 - whoever asked is told
+        code, output = 126, f"{error!r}\n"
     sys.stdout.write(json.dumps({"id": request["id"], "code": code, "output": output}) + "\n")
     sys.stdout.flush()
 

@@ -100,6 +100,7 @@ async def _ready(stream: Stream, *, early: bool) -> Start | None:
     """The beginning of an answer that may be passed on. One that was started early and is not a stream of events is
     held until it is complete: should it fail, it can still be made again."""
     start = await stream.started()
-    if early and start is not None and not header(start.headers, b"content-type").startswith("text/event-stream"):
+    events = start is not None and header(start.headers, b"content-type").startswith("text/event-stream")
+    if early and start is not None and not (events and start.status == 200):
         await stream.complete()
     return start

@@ -39,8 +39,8 @@ _PATHS = {
 @dataclass(frozen=True, slots=True)
 class Asked:
     """`units`: what the prompt consists of, canonical texts of messages or token ids. `fields`: all other fields of the
-    body, canonical. `said`: the headers that may matter. `scope`: conversations never go from one to another; it holds
-    the path, the credentials and the session that the client names. `client`: whose habits these are.
+    body, canonical. `said`: digest of the headers that may matter. `scope`: of path, credentials and the session that
+    the client names; conversations never go from one to another. `client`: whose habits these are.
     """
 
     route: Route
@@ -93,7 +93,7 @@ def read_request(
         client=_digest(path, agent, str(streams), *names),
         units=units,
         fields=canonical({name: fields[name] for name in names}),
-        said="\n".join(said),
+        said=_digest(*said),
         streams=streams,
         target=target,
         headers=headers,

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 from obsspec.integrations.proxy.asked import Asked
 from obsspec.integrations.proxy.calls import Called, read_calls
+from obsspec.integrations.proxy.fields import OwnFields, Step
 from obsspec.integrations.proxy.habits import Habits, text_of
 from obsspec.integrations.proxy.reply import Reply
 from obsspec.integrations.proxy.wire import canonical
@@ -24,6 +26,12 @@ def key_of(prompt: Tokens, asked: Asked) -> GenerationKey:
     return GenerationKey(prompt, Sampling(max_tokens=0, model=asked.rest))
 
 
+def next_key(key: GenerationKey, completion: Completion, prompt: Tokens, fields: OwnFields) -> GenerationKey:
+    """Of the request that is expected to follow with this prompt. Raises `LookupError`."""
+    step = Step(len(key.prompt) + len(completion.token_ids), len(prompt))
+    return GenerationKey(prompt, replace(key.sampling, model=fields.expect(key.sampling.model, step)))
+
+
 def body_with(fields: str, name: str, prompt: str) -> bytes:
     """The JSON object `fields` with one more field, whose value is the text `prompt`."""
     return f'{fields[:-1]}{"," if len(fields) > 2 else ""}"{name}":{prompt}}}'.encode()
@@ -32,9 +40,10 @@ def body_with(fields: str, name: str, prompt: str) -> bytes:
 class ChatTurns:
     """A `Continuation` of one conversation. `own`: habits seen in it; `client`: of all conversations of the client."""
 
-    def __init__(self, own: Habits, client: Habits) -> None:
+    def __init__(self, own: Habits, client: Habits, fields: OwnFields) -> None:
         self._own = own
         self._client = client
+        self._fields = fields
         self._habits = client
         self._texts: list[str] = []
         self._numbers: dict[str, int] = {}
@@ -79,8 +88,9 @@ class ChatTurns:
         (number,) = completion.token_ids
         called, message = self._called[number], self._messages[number]
         sent = [json.loads(str(unit)) for unit in asked.units[len(key.prompt) :]]
+        answered = len(key.prompt) + 1
+        self._fields.learn(key.sampling.model, asked.rest, Step(answered, len(asked.units)))
         for habits in (self._own, self._client):
-            habits.steady = asked.rest == key.sampling.model
             habits.learn(message, called.calls, sent)
         # The client has shown more of itself than this conversation; but clients of one name may differ.
         self._habits = self._client if self._client.covers(self._own) else self._own
@@ -110,14 +120,13 @@ class ChatTurns:
         try:
             called = self._called[completion.token_ids[0]]
             after = self._habits.expect(called.calls, [observation.text for observation in observations])
+            prompt = (*key.prompt, *completion.token_ids, *(self._number(text) for text in after))
+            return Followup(prompt, next_key(key, completion, prompt, self._fields))
         except LookupError as error:
             raise RenderError(f"what the client will send is not known: {error}") from error
-        prompt = (*key.prompt, *completion.token_ids, *(self._number(text) for text in after))
-        return Followup(prompt, GenerationKey(prompt, key.sampling))
 
     def speculable(self, level: int, turn: Turn) -> bool:
-        habits = self._habits
-        return bool(turn.calls) and habits.steady and habits.tail is not None
+        return bool(turn.calls) and self._fields.steady and self._habits.tail is not None
 
     def _number(self, text: str) -> int:
         number = self._numbers.get(text)

@@ -6,20 +6,21 @@ observed and the next generation requested in the same moment, and no tool ever 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
 
 import anyio
 from anyio import TaskHandle
 
 from obsspec.integrations.proxy.asked import Asked, Route
 from obsspec.integrations.proxy.parts import Parts
-from obsspec.integrations.proxy.reply import Reply, ReplyReader
-from obsspec.integrations.proxy.stream import Start, Stream
+from obsspec.integrations.proxy.reply import ReplyReader
+from obsspec.integrations.proxy.stream import Start
 from obsspec.integrations.proxy.upstream import UpstreamError, answer_headers
 from obsspec.integrations.proxy.wire import Headers
-from obsspec.protocols import Continuation, WorldModel
+from obsspec.integrations.proxy.work import Call, Turns, Work
+from obsspec.protocols import WorldModel
 from obsspec.speculation.commands import (
     CancelPrediction,
     Command,
@@ -35,62 +36,9 @@ from obsspec.speculation.commands import (
 )
 from obsspec.speculation.controller import Controller
 from obsspec.speculation.decisions import GenerationEnded, GenerationStarted, Settled, ToolEnded, What, Why
-from obsspec.values import Completion, Context, GenerationKey, Observation, Prediction
+from obsspec.values import Completion, Context, Observation, Prediction
 
 _WOULD_START = (Why.OPEN, Why.WORTH)
-
-
-class Turns(Continuation, Protocol):
-    """The rules of a conversation, with its requests and answers in their terms."""
-
-    def key(self, asked: Asked) -> GenerationKey: ...
-
-    def body(self, key: GenerationKey) -> bytes:
-        """The request that this is the key of."""
-        ...
-
-    def completed(self, reply: Reply) -> Completion: ...
-
-    def follows(self, completion: Completion, asked: Asked, turns: int) -> bool:
-        """Does the request go on from this answer, which came after `turns` units?"""
-        ...
-
-    def observed(self, key: GenerationKey, completion: Completion, asked: Asked) -> tuple[Observation, ...] | None:
-        """What the tools answered, None if that is not to be seen. `follow` knows the request by these from now on."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class Call:
-    """A client that waits for `stream`, which is another one after the request had to be made again.
-
-    `early`: it was under way before the client asked for it. `fixed`: some of it was passed on, so that whatever
-    happens to it from now on happens to the client.
-    """
-
-    body: bytes
-    stream: Stream = field(default_factory=Stream)
-    early: bool = False
-    fixed: bool = False
-
-
-@dataclass(slots=True)
-class _Work:
-    """What runs, or ran, for one node."""
-
-    key: GenerationKey
-    headers: Headers
-    speculative: bool  # nobody has asked for it yet
-    start_s: float
-    stream: Stream = field(default_factory=Stream)
-    reader: ReplyReader | None = None
-    pumping: TaskHandle[None] | None = None
-    predicting: TaskHandle[None] | None = None
-    end_s: float | None = None
-    lead_s: float = 0.0  # how long before the client asked for it, it was started, or would have been
-    error: str = ""  # of the world model
-    would_start_s: dict[int, float] = field(default_factory=dict[int, float])  # by candidate, in shadow mode
-    held: int = 0  # bytes that count against the limit
 
 
 class Conversation:
@@ -107,7 +55,7 @@ class Conversation:
         self._route = route
         self._image = image
         self._controller = Controller(turns, parts.gate, depth=settings.depth, breadth=settings.breadth)
-        self._work: dict[int, _Work] = {}
+        self._work: dict[int, Work] = {}
         self._call: Call | None = None
         self._asked: Asked | None = None
         self._handed_s = self._shadow_lead_s = 0.0
@@ -146,11 +94,12 @@ class Conversation:
             self._claim(self._work[head.id], call)
         self._run(commands)
         if learnt is not None:
-            self._parts.tasks.start_soon(self._learn, *learnt, name="learn")
+            self._start(partial(self._learn, *learnt), "learn")
         return call
 
     def gave_up(self, call: Call) -> None:
-        """The client left before its answer was complete."""
+        """The client does not read on: it left, or it has its answer."""
+        call.stream.fail("the client left")
         if self._call is call:
             self._parts.figures.client_gone += 1
             self._abandon()
@@ -190,7 +139,7 @@ class Conversation:
     def _named(self, context: Context) -> Context:
         return replace(context, task_id=self._image, image=self._image)
 
-    def _claim(self, work: _Work, call: Call) -> None:
+    def _claim(self, work: Work, call: Call) -> None:
         work.lead_s = self.asked_s - work.start_s
         self._let_go(work)
         call.stream, call.early = work.stream, True
@@ -232,7 +181,7 @@ class Conversation:
     def _generate(self, command: Generate) -> None:
         assert self._asked is not None
         now, call = anyio.current_time(), self._call
-        work = _Work(command.key, self._asked.headers, command.speculative, now)
+        work = Work(command.key, self._asked.headers, command.speculative, now)
         self._work[command.node] = work
         if command.speculative:
             self._parts.figures.started += 1
@@ -244,15 +193,13 @@ class Conversation:
             call.stream, call.early = work.stream, False
             work.lead_s, body = self._shadow_lead_s, call.body
         self._parts.gate.saw(GenerationStarted(id(work), now))
-        work.pumping = self._parts.tasks.start_soon(
-            self._pump, command.node, work, self._asked.target, body, name="pump"
-        )
+        work.pumping = self._start(partial(self._pump, command.node, work, self._asked.target, body), "pump")
 
     def _start_prediction(self, node: int) -> None:
         context = self._controller.context(node)
         work = self._work[node]
         assert context is not None
-        work.predicting = self._parts.tasks.start_soon(self._predict, node, work, self._named(context), name="predict")
+        work.predicting = self._start(partial(self._predict, node, work, self._named(context)), "predict")
 
     def _discard(self, node: int) -> None:
         work = self._work.pop(node)
@@ -260,14 +207,15 @@ class Conversation:
         if work.speculative:
             self._parts.figures.discarded += 1
             self._parts.figures.discarded_tokens += tokens
+        if work.end_s is None or work.speculative:  # of a complete answer the client gets the rest, whatever it is
+            work.stream.fail("discarded")
+            _cancel(work.pumping)
         if work.end_s is None:
             self._ended(work, finished=False)
-            _cancel(work.pumping)
         self._let_go(work)
-        work.stream.fail("discarded")
         _cancel(work.predicting)
 
-    def _let_go(self, work: _Work) -> None:
+    def _let_go(self, work: Work) -> None:
         """It counts as speculative no longer."""
         if work.speculative:
             work.speculative = False
@@ -295,42 +243,75 @@ class Conversation:
 
     # Work -----------------------------------------------------------------------------------------------------------
 
-    async def _pump(self, node: int, work: _Work, target: bytes, body: bytes) -> None:
+    async def _pump(self, node: int, work: Work, target: bytes, body: bytes) -> None:
         """From the engine to the stream. Cancelled: the connection is closed."""
         try:
             async with self._parts.upstream.send("POST", target, work.headers, body) as answer:
-                why = await self._pass(work, answer.status_code, answer_headers(answer), answer.aiter_raw())
+                await self._pass(node, work, answer.status_code, answer_headers(answer), answer.aiter_raw())
         except UpstreamError as error:
             self._parts.figures.upstream_errors += 1
-            why = str(error)
-        if self._work.get(node) is work:
-            self._finish(node, work, why)
+            work.stream.fail(str(error))
+            self._finish(node, work, good=False)
 
-    async def _pass(self, work: _Work, status: int, headers: Headers, chunks: AsyncIterator[bytes]) -> str:
-        """Why nothing can be built on the answer, "" if something can."""
-        if work.speculative and status != 200:
-            return f"status {status}"
+    async def _pass(self, node: int, work: Work, status: int, headers: Headers, chunks: AsyncIterator[bytes]) -> None:
+        """The generation is over when the answer is complete, and before its last byte can reach the client, whose next
+        request may be there before this connection has come to its end."""
+        good = status == 200
+        if work.speculative and not good:
+            self._finish(node, work, good=False)
+            return
         work.reader = ReplyReader(self._route, headers)
         work.stream.begin(Start(status, headers))
         async for chunk in chunks:
             work.reader.feed(chunk)
             work.stream.write(chunk)
             if work.speculative and not self._hold(work, len(chunk)):
-                return "too much is held"
+                self._parts.figures.overflowed += 1
+                self._finish(node, work, good=False)
+                return
+            if work.reader.is_complete:
+                self._finish(node, work, good=good)
             await work.stream.room()
         work.stream.end()
-        return "" if status == 200 else f"status {status}"
+        self._finish(node, work, good=good)
 
-    def _hold(self, work: _Work, size: int) -> bool:
+    def _start(self, work: Callable[[], Awaitable[None]], name: str) -> TaskHandle[None]:
+        return self._parts.tasks.start_soon(self._guarded, work, name=name)
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except Exception:  # noqa: BLE001 - typed: this conversation is given up, all others go on
+            self._parts.figures.confused += 1
+            self._break()
+
+    def _break(self) -> None:
+        """Whatever state it is in: nothing of it stays."""
+        self._closed, self._call = True, None
+        for work in self._work.values():
+            if work.end_s is None:
+                self._ended(work, finished=False)
+            self._let_go(work)
+            work.stream.fail("obsspec lost track of this conversation")
+            _cancel(work.pumping)
+            _cancel(work.predicting)
+        self._work.clear()
+        self._controller = Controller(self._turns, self._parts.gate, depth=0, breadth=0)
+
+    def _hold(self, work: Work, size: int) -> bool:
         work.held += size
         self._parts.limits.held += size
         return self._parts.limits.held <= self._parts.limits.max_held
 
-    def _finish(self, node: int, work: _Work, why: str) -> None:
-        """The engine's part is over. What went wrong with a request that nobody has asked for is nobody's business."""
-        completion = self._read(work) if not why else None
-        if completion is None:
-            work.stream.fail(why or "not understood")
+    def _finish(self, node: int, work: Work, *, good: bool) -> None:
+        """The engine's part is over; said again, it changes nothing.
+
+        A request that went wrong and that nobody has asked for leaves the tree; one that was started early and asked
+        for since is made again, as long as nothing of it was passed on.
+        """
+        if work.end_s is not None or self._work.get(node) is not work:
+            return
+        completion = self._read(work) if good else None
         self._ended(work, finished=completion is not None)
         call = self._call
         if completion is not None:
@@ -342,26 +323,26 @@ class Conversation:
         else:
             self._run(self._controller.generation_failed(node))
 
-    def _read(self, work: _Work) -> Completion | None:
+    def _read(self, work: Work) -> Completion | None:
         reply = work.reader.reply() if work.reader is not None else None
         try:
             return self._turns.completed(reply) if reply is not None else None
         except Exception:  # noqa: BLE001 - typed: an answer that is passed on, and nothing is built on it
             return None
 
-    def _ended(self, work: _Work, *, finished: bool) -> None:
+    def _ended(self, work: Work, *, finished: bool) -> None:
         work.end_s = anyio.current_time()
         tokens = work.reader.tokens if work.reader is not None else 0
         self._parts.gate.saw(GenerationEnded(id(work), work.end_s, tokens, finished))
 
-    def _account(self, work: _Work) -> None:
+    def _account(self, work: Work) -> None:
         """The client has asked for it, and it is complete."""
         assert work.end_s is not None
         seconds = work.end_s - work.start_s
         self._parts.figures.generation_s += seconds
         self._parts.figures.hidden_s += min(work.lead_s, seconds)
 
-    async def _predict(self, node: int, work: _Work, context: Context) -> None:
+    async def _predict(self, node: int, work: Work, context: Context) -> None:
         def emit(prediction: Prediction) -> None:
             elapsed_s = anyio.current_time() - self._handed_s
             self._run(self._controller.predicted(node, prediction, None, elapsed_s))

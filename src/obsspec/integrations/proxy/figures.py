@@ -22,7 +22,6 @@ class Figures:
     claimed: int = 0
     started: int = 0
     discarded: int = 0
-    failed: int = 0
     overflowed: int = 0
     discarded_tokens: int = 0
     restarted: int = 0
@@ -36,7 +35,6 @@ class Figures:
     tool_s: float = 0.0
     generation_s: float = 0.0  # of requests as the client would have waited for them
     outcomes: Counter[Outcome] = field(default_factory=Counter[Outcome])
-    unexpected: Counter[str] = field(default_factory=Counter[str])  # why turns with a call had nothing to hope for
     by_source: dict[str, list[int]] = field(default_factory=dict[str, list[int]])  # [right, said]
 
     @property

@@ -19,18 +19,24 @@ _PAIRS = 6  # the latest ones that a template has to explain
 
 @dataclass(slots=True)
 class Learner:
-    """One template and the pairs it was found from."""
+    """One template and the pairs it was found from. `forgives`: where pairs contradict each other the latest is right;
+    otherwise there is no template then."""
 
     template: Template | None = None
+    forgives: bool = True
     _pairs: deque[Pair] = field(default_factory=lambda: deque[Pair](maxlen=_PAIRS))
 
     def add(self, source: Mapping[str, Any], target: Any) -> None:
-        """Of two pairs that contradict each other the later one is right."""
         pair = (source, target)
         self._pairs.append(pair)
         if self.template is not None and explains(self.template, pair):
             return
-        self.template = explain(self._pairs) or explain([pair])
+        self.template = explain(self._pairs) or (explain([pair]) if self.forgives else None)
+
+    @property
+    def knows(self) -> bool:
+        """It was found from more than one pair, which may be explained in many ways."""
+        return self.template is not None and len(self._pairs) > 1
 
     def covers(self, other: Learner) -> bool:
         """Whether all that the other one has seen is what this one says, too."""
@@ -54,7 +60,6 @@ class Habits:
     echo: Learner = field(default_factory=Learner)
     result: Learner = field(default_factory=Learner)
     tail: tuple[str, ...] | None = None  # messages that follow the results
-    steady: bool = True  # the last request was, but for its prompt, like the one before
 
     def learn(
         self, message: Mapping[str, Any], calls: Sequence[Mapping[str, Any]], sent: Sequence[dict[str, Any]]

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from types import MappingProxyType
 
 from obsspec.integrations.proxy.asked import Asked, Route
-from obsspec.integrations.proxy.chat import body_with, key_of
+from obsspec.integrations.proxy.chat import body_with, key_of, next_key
+from obsspec.integrations.proxy.fields import OwnFields, Step
 from obsspec.integrations.proxy.reply import Reply
 from obsspec.protocols import Followup
 from obsspec.render.hermes import HermesRenderer
@@ -63,10 +64,10 @@ class IdTurns:
     """A `Continuation` of one conversation. `frames` None: an answer is a call, and what follows it are its results,
     both as rows of numbers; only what has been seen before can be expected then."""
 
-    def __init__(self, route: Route, frames: IdFrames | None) -> None:
+    def __init__(self, route: Route, frames: IdFrames | None, fields: OwnFields) -> None:
         self._route = route
         self._frames = frames
-        self._steady = True
+        self._fields = fields
         self._actual: tuple[Sequence[Observation], Followup] | None = None
 
     def key(self, asked: Asked) -> GenerationKey:
@@ -86,7 +87,8 @@ class IdTurns:
 
     def observed(self, key: GenerationKey, completion: Completion, asked: Asked) -> tuple[Observation, ...] | None:
         real = self.key(asked)
-        self._steady = real.sampling == key.sampling
+        answered = len(key.prompt) + len(completion.token_ids)
+        self._fields.learn(key.sampling.model, asked.rest, Step(answered, len(real.prompt)))
         if not extends(real.prompt, key.prompt, completion.token_ids):
             return None
         after = real.prompt[len(key.prompt) + len(completion.token_ids) :]
@@ -116,10 +118,13 @@ class IdTurns:
             prompt = self._frames.renderer.extend(key.prompt, completion.token_ids, observations)
         else:
             prompt = (*key.prompt, *completion.token_ids, *_numbers(observations[0].text))
-        return Followup(prompt, GenerationKey(prompt, key.sampling))
+        try:
+            return Followup(prompt, next_key(key, completion, prompt, self._fields))
+        except LookupError as error:
+            raise RenderError(f"what the client will send is not known: {error}") from error
 
     def speculable(self, level: int, turn: Turn) -> bool:
-        return bool(turn.calls) and self._steady
+        return bool(turn.calls) and self._fields.steady
 
 
 def _numbers(text: str) -> Tokens:

@@ -30,7 +30,9 @@ class ReplyReader:
         self._events = EventReader() if header(headers, b"content-type").startswith("text/event-stream") else None
         self._body = bytearray()
         self._parts = _Parts(route)
-        self._size = 0
+        self._size = self._raw_size = 0
+        length = header(headers, b"content-length")
+        self._length = int(length) if length.isdecimal() else -1
         self._done = False
         try:
             self._inflater: Inflater | None = Inflater(header(headers, b"content-encoding"))
@@ -42,7 +44,13 @@ class ReplyReader:
         """Sampled so far, as far as one can tell from outside."""
         return self._parts.tokens
 
+    @property
+    def is_complete(self) -> bool:
+        """All that matters has come, though the connection may not have come to its end."""
+        return self._done or self._raw_size == self._length
+
     def feed(self, chunk: bytes) -> None:
+        self._raw_size += len(chunk)
         if self._inflater is None:
             return
         try:

@@ -78,12 +78,12 @@ def _service(
 
     def open_(asked: Asked) -> Conversation:
         world = worlds.of(asked)
-        language = None
+        client, language = world.client(asked.client), None
         if asked.route is Route.CHAT:
-            turns = ChatTurns(Habits(), world.habits_of(asked.client))
+            turns = ChatTurns(Habits(), client.habits, client.fields.own())
             language = TextWorldModel(engine, turns) if engine is not None else None
         else:
-            turns = IdTurns(asked.route, frames)
+            turns = IdTurns(asked.route, frames, client.fields.own())
         return Conversation(parts, turns, world.cascade(language), asked.route, image_of(asked))
 
     conversations = Conversations(open_, figures, settings.max_sessions, settings.idle_s)

@@ -15,8 +15,10 @@ from obsspec.integrations.proxy.wire import canonical
 
 Path = tuple[str | int, ...]
 Pair = tuple[Mapping[str, Any], Any]
+COUNTS = ":counts"  # of a source: numbers by name that are nowhere in the text, such as the length of a prompt
 _ABSENT = object()
 _TELLING = 4  # characters from which on a JSON text is taken to come from a field of another name
+_DIFFERENT = 2  # values of a number, from which on it is taken to be counted
 _NODES = 64  # places of a source that are looked at
 
 
@@ -69,6 +71,18 @@ class Each:
 
     def fill(self, source: Mapping[str, Any]) -> Any:
         return [self.element.fill(each) for each in _objects(source, self.path)]
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A number that goes with one of the `COUNTS` of a source: `sign` x count + `offset`."""
+
+    count: str
+    sign: int
+    offset: int
+
+    def fill(self, source: Mapping[str, Any]) -> Any:
+        return self.sign * int(source[COUNTS][self.count]) + self.offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +141,11 @@ def explains(template: Template, pair: Pair) -> bool:
 
 def _explain(pairs: Sequence[Pair], hint: Path) -> Template | None:
     """`hint`: where the value would stand if it was copied as it is."""
-    found = _copied(pairs, hint) or _copied_from_elsewhere(pairs) or _taken_apart(pairs, hint)
+    found = _copied(pairs, hint) or _copied_from_elsewhere(pairs) or _taken_apart(pairs, hint) or _counted(pairs)
     if found is None and len({canonical(target) for _, target in pairs}) == 1:
-        return Constant(pairs[0][1])
+        source, target = pairs[0]
+        changed = len(pairs) == 1 and isinstance(target, (int, float)) and _at(source, hint) is not _ABSENT
+        return None if changed else Constant(target)  # a number that was another before may be any after
     return found
 
 
@@ -146,6 +162,17 @@ def _copied_from_elsewhere(pairs: Sequence[Pair]) -> Copy | None:
         return None
     copies = (_copied(pairs, path) for path in _places(source))
     return next((copy for copy in copies if copy is not None), None)
+
+
+def _counted(pairs: Sequence[Pair]) -> Counted | None:
+    if len({canonical(target) for _, target in pairs}) < _DIFFERENT or not all(type(t) is int for _, t in pairs):
+        return None
+    for name in pairs[0][0].get(COUNTS, ()):
+        for sign in (1, -1):
+            offsets = {target - sign * source[COUNTS][name] for source, target in pairs}
+            if len(offsets) == 1:
+                return Counted(name, sign, offsets.pop())
+    return None
 
 
 def _taken_apart(pairs: Sequence[Pair], hint: Path) -> Template | None:

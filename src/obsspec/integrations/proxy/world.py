@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from obsspec.integrations.proxy.asked import Asked
+from obsspec.integrations.proxy.fields import FieldHabits
 from obsspec.integrations.proxy.habits import Habits
 from obsspec.protocols import WorldModel
 from obsspec.speculation.gate import Gate
@@ -23,6 +24,14 @@ CLIENTS = 256  # of one of them
 MAX_PAGES, MAX_TEXT = 20_000, 16 << 20  # of the memory of each
 
 
+@dataclass(frozen=True, slots=True)
+class Client:
+    """What one client was seen to do."""
+
+    habits: Habits = field(default_factory=Habits)
+    fields: FieldHabits = field(default_factory=FieldHabits)
+
+
 @dataclass(slots=True)
 class World:
     """What was learnt from the clients of one set of credentials."""
@@ -33,7 +42,7 @@ class World:
     rules: Rules = field(default_factory=Rules)
     tools: Tools = field(default_factory=Tools)
     memory: CascadeMemory = field(default_factory=CascadeMemory)
-    habits: OrderedDict[str, Habits] = field(default_factory=OrderedDict[str, Habits])
+    clients: OrderedDict[str, Client] = field(default_factory=OrderedDict[str, Client])
 
     def cascade(self, language: WorldModel | None) -> Cascade:
         """For one conversation. No source needs a sandbox: where the tools run is not known here."""
@@ -46,11 +55,11 @@ class World:
             stages.append(Stage("lm", language, Price.EXPENSIVE))
         return Cascade(stages, gate=self.gate, memory=self.memory)
 
-    def habits_of(self, client: str) -> Habits:
-        found = self.habits.setdefault(client, Habits())
-        self.habits.move_to_end(client)
-        while len(self.habits) > CLIENTS:
-            self.habits.popitem(last=False)
+    def client(self, name: str) -> Client:
+        found = self.clients.setdefault(name, Client())
+        self.clients.move_to_end(name)
+        while len(self.clients) > CLIENTS:
+            self.clients.popitem(last=False)
         return found
 
 

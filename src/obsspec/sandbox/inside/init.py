@@ -111,7 +111,7 @@ class Init:
     def _execute(
         self, command: bytes, environment: dict[str, str], timeout_s: float, tell: Callable[[bytes], None] | None = None
     ) -> run.Result:
-        spared = processes.sessions() if self._jobs else set[int]()
+        spared: set[int] = processes.sessions() if self._jobs else set()
         result = run.run(self._reactor, self._shell(command, environment), self._head, timeout_s, spared, tell)
         self._jobs = processes.any_living()
         return result

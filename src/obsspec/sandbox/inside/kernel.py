@@ -12,7 +12,6 @@ DETACH = 2
 CHOWN, DAC_OVERRIDE, FOWNER, FSETID, KILL, SETGID, SETUID, SETPCAP, SYS_RESOURCE = 0, 1, 3, 4, 5, 6, 7, 8, 24
 _CLONE3, _SIGCHLD = 435, 17
 _BOUNDING_DROP, _AMBIENT, _AMBIENT_CLEAR, _LAST_CAPABILITY = 24, 47, 4, 40
-_ADOPT = 36  # PR_SET_CHILD_SUBREAPER
 _CAPABILITIES_V3 = 0x20080522
 
 _libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter lock: nothing may happen in between a clone
@@ -62,11 +61,6 @@ def keep_capabilities(own: set[int], commands: set[int]) -> None:
     header = ctypes.create_string_buffer(struct.pack("Ii", _CAPABILITIES_V3, 0))
     data = ctypes.create_string_buffer(struct.pack("6I", low, low, inherited, 0, 0, 0))
     _check(_libc.capset(header, data), "set capabilities")
-
-
-def adopt_orphans() -> None:
-    """From now on, processes whose parent ends become children of this one if it is above them."""
-    _check(_libc.prctl(_ADOPT, 1, 0, 0, 0), "adopt orphans")
 
 
 def _check(result: int, what: str) -> int:

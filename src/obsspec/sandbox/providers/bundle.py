@@ -13,7 +13,7 @@ PROGRAM = "/var/tmp/obsspec-runner.pyz"  # not in /tmp, where commands would see
 PARTS = (
     "chain.py",
     "sandbox/output.py",
-    *(f"sandbox/inside/{name}.py" for name in ("collect", "fields", "files", "frames", "hosted", "init", "kernel")),
+    *(f"sandbox/inside/{name}.py" for name in ("collect", "fields", "files", "frames", "hosted", "init")),
     *(f"sandbox/inside/{name}.py" for name in ("ledger", "processes", "reactor", "run", "runner", "service")),
     *(f"sandbox/inside/{name}.py" for name in ("shell", "state")),
 )

@@ -85,6 +85,7 @@ class Runner:
             self._withdrawn.difference_update(withdrawn)
             if "pending" not in answer:
                 return answer
+            failures = 0
 
     async def _short(self, id: int, message: str) -> str:
         if len(message) <= LONGEST:

@@ -52,7 +52,7 @@ class Calls:
             try:
                 outcomes.append(await call())
             except Exception as error:  # noqa: BLE001 - packages raise whatever their transports raise
-                outcomes.append(LostError(f"{type(error).__name__}: {error}"))
+                outcomes.append(LostError(str(error) or type(error).__name__))
             finally:
                 self._running.remove(scope)
                 ended, self._ended = self._ended, anyio.Event()

@@ -1,0 +1,113 @@
+"""Does the policy learn? GRPO from a weak adapter, and the reward of its versions on held-out tasks.
+
+    python -m benchmarks.training.learn runs/learn --minutes 120
+
+Goes on where it was stopped: recording, the weak start, the steps of the policy, each measurement. Writes
+docs/training-policy.json and docs/training-policy.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.training.commands import evaluated, obsspec, start_adapter
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("out", type=Path)
+    parser.add_argument("--minutes", type=float, default=120.0, help="time for the policy's steps")
+    parser.add_argument("--tasks", type=int, default=120, help="held-out tasks, of the test split")
+    parser.add_argument("--every", type=int, default=10, help="steps between two measured versions")
+    parser.add_argument("--start", type=Path, help="the adapter to begin with; made when not given")
+    parser.add_argument("--name", default="training-policy", help="of the files in docs/")
+    parser.add_argument("--policy-options", default="", help="more options of `obsspec train policy`")
+    options = parser.parse_args()
+    start = options.start or start_adapter(options.out)
+    run = options.out / "policy"
+    train(start, run, options)
+    rows = [measure(version, options) for version in kept(run, options.every)]
+    steps = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    steps = [step for step in steps if "reward" in step]
+    result = {
+        "commands": [f"python -m benchmarks.training.learn {options.out} --minutes {options.minutes:g}"],
+        "held_out": rows,
+        "training": [{name: step.get(name) for name in NAMES} for step in steps],
+    }
+    (DOCS / f"{options.name}.json").write_text(json.dumps(result, indent=2) + "\n")
+    draw(result, DOCS / f"{options.name}.png")
+    for row in rows:
+        print(f"step {row['step']:>3}  held-out reward {row['reward']:.1%} of {row['tasks']}  match {row['match']:.1%}")  # noqa: T201
+
+
+NAMES = (
+    "step",
+    "reward",
+    "loss",
+    "rollouts/match",
+    "rollouts/collect_s",
+    "step_time",
+    "entropy",
+    "clip_ratio/region_mean",
+)
+
+
+def train(start: Path, run: Path, options: argparse.Namespace) -> None:
+    """Up to the time limit, counted over all resumptions by the steps' own clock."""
+    spent = run.parent / "spent.json"
+    before = json.loads(spent.read_text()) if spent.exists() else 0.0
+    left = options.minutes * 60 - before
+    began = time.monotonic()
+    try:
+        if left > 0:
+            more = options.policy_options.split()
+            obsspec(
+                "train", "policy", start, run, "--steps", 10_000, "--keep-every", options.every, *more, limit_s=left
+            )
+    finally:
+        run.parent.mkdir(parents=True, exist_ok=True)
+        spent.write_text(json.dumps(before + time.monotonic() - began))
+
+
+def kept(run: Path, every: int) -> list[Path]:
+    """The versions that are measured: the start, every so many steps, and the last."""
+    versions = sorted(path for path in (run / "policy").glob("[0-9]" * 6))
+    return [path for path in versions if int(path.name) % every == 0 or path == versions[-1]]
+
+
+def measure(version: Path, options: argparse.Namespace) -> dict[str, Any]:
+    figures = evaluated(
+        version / "adapter.safetensors", "same", options.out / "held-out" / f"{version.name}.json", options.tasks
+    )
+    return {
+        "step": int(version.name),
+        **{name: figures[name] for name in ("tasks", "reward", "match", "match_nonempty")},
+    }
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(7, 4))
+    training, held_out = result["training"], result["held_out"]
+    axes.plot(
+        [s["step"] for s in training], [s["reward"] for s in training], color="0.7", label="training tasks, each step"
+    )
+    axes.plot([r["step"] for r in held_out], [r["reward"] for r in held_out], "o-", label="held-out tasks")
+    axes.set(xlabel="policy step", ylabel="reward", ylim=(0, 1), title="GRPO with observation speculation")
+    axes.legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""GRPO through TRL: the ratios are against recorded logprobs, both pipelines learn the same, killed runs go on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
+
+from obsspec.rollout.equality import differences  # noqa: E402
+from obsspec.rollout.store import RunFolder  # noqa: E402
+from obsspec.train.logprobs import log_probs  # noqa: E402
+from tests.train.test_transitions import everything, places  # noqa: E402
+from tests.train.tiny_policy import start_adapter, tiny_model, train  # noqa: E402
+
+ROOT = Path(__file__).parent.parent.parent
+pytestmark = [pytest.mark.timeout(600), pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")]
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return start_adapter(tmp_path_factory.mktemp("start"))
+
+
+def log(out: Path) -> list[dict[str, Any]]:
+    entries = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+    return [entry for entry in entries if "reward" in entry]
+
+
+def test_log_probabilities_and_their_gradient_are_those_of_the_softmax() -> None:
+    torch.manual_seed(0)
+    hidden, table, targets = torch.randn(700, 8, requires_grad=True), torch.randn(50, 8), torch.randint(50, (700,))
+    logp, entropy = log_probs(hidden, table, targets)
+    (logp * torch.linspace(-1, 1, 700)).sum().backward()
+    mine, hidden.grad = hidden.grad, None
+    plain = torch.log_softmax(hidden @ table.t(), -1)
+    chosen = plain.gather(1, targets[:, None]).squeeze(1)
+    (chosen * torch.linspace(-1, 1, 700)).sum().backward()
+    torch.testing.assert_close(logp, chosen)
+    torch.testing.assert_close(entropy, -(plain.exp() * plain).sum(-1))
+    torch.testing.assert_close(mine, hidden.grad)
+
+
+def test_padded_completions_are_scored_as_they_are_alone(start: Path, tmp_path: Path) -> None:
+    model = tiny_model(start, tmp_path)
+    ids, mask = torch.randint(1, 200, (2, 9)), torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1, 0], [1] * 9])
+    scored, _ = model.score(ids, mask, 5)
+    hidden = model.llama(ids[0, 2:8], (6,))
+    plain = torch.log_softmax(hidden[:-1] @ model.llama.embedding.t(), -1).gather(1, ids[0, 3:8, None]).squeeze(1)
+    torch.testing.assert_close(scored[0, :4], plain[-4:])
+    assert scored[0, 4] == 0
+
+
+@pytest.fixture(scope="module")
+def arms(start: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[bool, Any]:
+    found: dict[bool, Any] = {}
+    for speculate in (False, True):
+        out = tmp_path_factory.mktemp(f"speculate-{speculate}")
+        trainer, made, serving = train(start, out, 5, speculate=speculate)
+        found[speculate] = (out, trainer, made, serving)
+    return found
+
+
+def test_the_first_steps_of_both_pipelines_are_the_same_rollouts_and_the_same_losses(arms: dict[bool, Any]) -> None:
+    (plain_out, _, plain, _), (out, _, speculative, _) = arms[False], arms[True]
+    assert len(plain) == len(speculative) == 5
+    for step, (left, right) in enumerate(zip(plain, speculative, strict=True)):
+        assert [differences(a, b) for a, b in zip(left, right, strict=True)] == [[]] * 8, step
+    names = ("loss", "reward", "grad_norm", "entropy")
+    assert [[entry[n] for n in names] for entry in log(plain_out)] == [[e[n] for n in names] for e in log(out)]
+    assert any(entry["loss"] for entry in log(out))
+    matched = [a for results in speculative for r in results for a in r.speculation.attempts if a.outcome == "match"]
+    assert matched, "speculation was on"
+
+
+def test_each_step_is_sampled_with_the_weights_of_the_step_before(arms: dict[bool, Any]) -> None:
+    _, _, made, serving = arms[True]
+    assert len(set(serving.opened)) == 5
+    for step, results in enumerate(made):
+        versions = {version for result in results for version in result.trajectory.versions}
+        assert versions == {serving.opened[step]}
+
+
+def test_ratios_are_against_the_recorded_logprobs(start: Path, tmp_path: Path) -> None:
+    """On the first step the trainer's model is the one that sampled, so recorded and computed logprobs agree."""
+    trainer, made, _ = train(start, tmp_path, 1, speculate=True)
+    batch = trainer._buffered_inputs[0]
+    assert torch.equal(batch["old_per_token_logps"], batch["sampling_per_token_logps"])
+    recorded = {lp for results in made for r in results for lp in r.trajectory.logprobs if lp}
+    used = batch["old_per_token_logps"][(batch["completion_mask"] * batch["tool_mask"]).bool()]
+    assert {round(float(x), 5) for x in used} <= {round(x, 5) for x in recorded}
+
+
+def test_killed_at_any_moment_the_run_has_every_step_and_every_turn_once(start: Path, tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    steps = 4
+    train(start, whole, steps, speculate=True, resumable=True)
+    for after in (1, 2):
+        assert not run_until(after, start, killed, steps)
+    assert run_until(99, start, killed, steps)
+    assert [entry["step"] for entry in log(killed)] == list(range(1, steps + 1))
+    names = ("step", "loss", "reward")
+    assert [[e[n] for n in names] for e in log(killed)] == [[e[n] for n in names] for e in log(whole)]
+    assert places(everything(killed / "transitions").transitions) == places(
+        everything(whole / "transitions").transitions
+    )
+    seeds = [result.seed for _, result in RunFolder(killed, {}).results()]
+    assert len(seeds) == len(set(seeds)) == steps * 8
+
+
+def run_until(steps: int, start: Path, out: Path, total: int) -> bool:
+    """Whether it finished before it was killed, in the middle of what comes after so many steps."""
+    command = [sys.executable, "-m", "tests.train.tiny_policy", str(start), str(out), str(total)]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "TORCHDYNAMO_DISABLE": "1"}
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("finished"):
+                return True
+            steps -= line.startswith("step ")
+            if not steps:
+                time.sleep(0.1)
+                process.send_signal(signal.SIGKILL)
+                return False
+    raise AssertionError("the trainer failed")

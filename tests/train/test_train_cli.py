@@ -1,0 +1,46 @@
+"""What is missing on a machine is one sentence that names the fix."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from obsspec.train import cli
+from obsspec.train.policy_settings import PolicySettings
+from obsspec.train.terminal import RolloutSettings, task_of
+from obsspec.train.world_settings import WorldSettings
+from obsspec.values import ConfigError
+
+HERE = Path("somewhere")
+COMMANDS = [partial(cli.policy, HERE, HERE), partial(cli.co, HERE, HERE), partial(cli.world, HERE, HERE, HERE)]
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=["policy", "co", "world"])
+def test_without_torch_the_fix_is_named(command: Callable[[], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"torch is not installed: pip install"):
+        command()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (lambda: PolicySettings(group=1), "--group"),
+        (lambda: PolicySettings(prompts=3, group=3, micro_batch=4), "--micro-batch"),
+        (lambda: RolloutSettings(sources="rules,guess"), "guess"),
+        (lambda: WorldSettings(round=0), "--round"),
+        (lambda: task_of("nonsense"), "FAMILY-DIFFICULTY-SEED"),
+        (lambda: task_of("files-easy-x"), "FAMILY-DIFFICULTY-SEED"),
+    ],
+)
+def test_wrong_options_are_a_sentence(wrong: Callable[[], object], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        wrong()
+
+
+def test_a_task_is_found_by_its_id() -> None:
+    assert task_of("files-easy-3").id == "files-easy-3"

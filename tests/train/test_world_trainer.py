@@ -1,0 +1,155 @@
+"""The world-model trainer: trains on observation tokens and nothing else, on every turn once, wherever it is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from obsspec.train.batches import collate  # noqa: E402
+from obsspec.train.transitions import FilterRules, examples, trainable  # noqa: E402
+from obsspec.train.world_settings import Order  # noqa: E402
+from obsspec.train.world_trainer import WorldTrainer  # noqa: E402
+from tests.train.test_transitions import everything, jobs, write  # noqa: E402
+from tests.train.world_process import tiny_world  # noqa: E402
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def never() -> bool:
+    return False
+
+
+def factors(trained: WorldTrainer) -> dict[str, Any]:
+    return {name: t for group in trained._model.groups() for name, t in group.tensors().items()}
+
+
+def lines(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
+
+
+def test_the_loss_is_on_observation_tokens_and_their_closing_token_one_by_one(tmp_path: Path) -> None:
+    write(tmp_path, "a", jobs(8))
+    transitions = [t for t in everything(tmp_path).transitions if trainable(t, FilterRules()) is None]
+    made, _ = examples(transitions, FilterRules())
+    for example in made:
+        batch = collate([example], 0.0, 1.0)
+        learnt = {int(row) + 1 for row in batch.rows}
+        own = [t for t in transitions if example.ids[: len(t.ids)] == t.ids]
+        wanted = {i for t in own for start, stop in t.targets for i in range(start, stop)}
+        assert learnt == wanted
+        assert batch.targets.tolist() == [example.ids[i] for i in sorted(wanted)]
+        assert batch.weights.tolist() == [1.0] * len(wanted)
+
+
+def test_tokens_that_are_given_have_no_gradient_as_targets(tmp_path: Path) -> None:
+    """What the policy sampled can be anything: if it is not seen by an observation, nothing changes."""
+    write(tmp_path / "log", "a", jobs(3))
+    made, _ = examples(everything(tmp_path / "log").transitions, FilterRules())
+    whole = collate(made[:1], 0.0, 1.0)
+    last = max(span.stop for span in made[0].spans)
+    shorter = whole.ids[:last]
+    model = tiny_world(tmp_path / "log", tmp_path / "out")._model
+    full = model(whole.ids, (len(whole.ids),))[whole.rows]
+    cut = model(shorter, (last,))[whole.rows]
+    torch.testing.assert_close(full, cut)
+
+
+def test_it_learns_what_it_is_shown_and_publishes_each_round(tmp_path: Path) -> None:
+    log, out = tmp_path / "log", tmp_path / "out"
+    for step in range(6):
+        write(log, f"writer-{step}", jobs(10, step=step))
+    trained = tiny_world(log, out)
+    trained.run(never, follow=False)
+    found = lines(out)
+    assert [line["round"] for line in found] == list(range(1, trained.progress.round + 1))
+    assert found[-1]["loss"] < 0.8 * found[0]["loss"]
+    numbers = sorted(int(path.name) for path in (out / "versions").iterdir())
+    assert numbers == list(range(trained.progress.round + 1))
+    assert trained.progress.step == 5
+
+
+def test_every_turn_is_trained_on_once_also_when_the_log_grows_and_the_trainer_is_another(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    write(log, "a", jobs(6, step=0))
+    whole, first = tiny_world(log, tmp_path / "whole"), tiny_world(log, tmp_path / "parts")
+    whole.run(never, follow=False)
+    first.run(never, follow=False)
+    write(log, "b", jobs(6, step=1))
+    whole.run(never, follow=False)
+    second = tiny_world(log, tmp_path / "parts")
+    second.run(never, follow=False)
+    wanted = sum(len(t.targets) for t in everything(log).transitions if trainable(t, FilterRules()) is None)
+    assert whole.progress.observations == second.progress.observations == wanted
+    for name, expected in factors(whole).items():
+        assert torch.equal(factors(second)[name], expected), name
+
+
+def test_a_round_that_was_stopped_counts_for_nothing(tmp_path: Path) -> None:
+    log, out = tmp_path / "log", tmp_path / "out"
+    write(log, "a", jobs(6))
+    asked = iter([False, False, True, True])
+    tiny_world(log, out).run(lambda: next(asked), follow=False)
+    assert tiny_world(log, out).progress.round == 0
+    assert not (out / "checkpoint.pt").exists()
+
+
+def test_mixed_replay_adds_rollouts_of_before_and_only_those(tmp_path: Path) -> None:
+    log, out = tmp_path / "log", tmp_path / "out"
+    write(log, "a", jobs(12))
+    trained = tiny_world(log, out, order=Order.MIXED)
+    wanted = sum(len(t.targets) for t in everything(log).transitions if trainable(t, FilterRules()) is None)
+    trained.run(never, follow=False)
+    once = tiny_world(log, tmp_path / "step")
+    once.run(never, follow=False)
+    assert trained.progress.observations == once.progress.observations == wanted
+    assert trained.progress.tokens > once.progress.tokens
+
+
+@pytest.mark.timeout(600)
+def test_killed_at_any_moment_it_trains_on_every_turn_once(tmp_path: Path) -> None:
+    log, killed, whole = tmp_path / "log", tmp_path / "killed", tmp_path / "whole"
+    for step in range(4):
+        write(log, f"writer-{step}", jobs(12, step=step))
+    reference = tiny_world(log, whole, order=Order.MIXED)
+    reference.run(never, follow=False)
+    random, kills = Random(5), 0
+    while not run_until(random.randrange(2, 6), random.random() * 0.05, log, killed):
+        kills += 1
+    assert kills >= 2
+    after = tiny_world(log, killed, order=Order.MIXED)
+    assert [line["round"] for line in lines(killed)] == [line["round"] for line in lines(whole)]
+    assert after.progress.observations == reference.progress.observations
+    assert after.progress.position == reference.progress.position
+    assert sorted(p.name for p in (killed / "versions").iterdir()) == sorted(
+        p.name for p in (whole / "versions").iterdir()
+    )
+    for name, expected in factors(reference).items():
+        assert torch.equal(factors(after)[name], expected), name
+
+
+def run_until(rounds: int, then_s: float, log: Path, out: Path) -> bool:
+    """Whether the trainer finished before it had done so many rounds, and then was killed."""
+    command = [sys.executable, "-m", "tests.train.world_process", str(log), str(out)]
+    environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "TORCHDYNAMO_DISABLE": "1"}
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("finished"):
+                return True
+            rounds -= line.startswith("world ")
+            if not rounds:
+                time.sleep(then_s)
+                process.send_signal(signal.SIGKILL)
+                return False
+    raise AssertionError("the trainer failed")

@@ -248,7 +248,8 @@ def draw(shown: Sequence[Shown], target: Path) -> None:
         panel.set_xticks(list(at), names, fontsize=7)
         panel.set_title(f"tools {tool_s:g} s away", fontsize=9)
         panel.set_ylabel("mean agent latency, s", fontsize=8)
-    panels[0].legend(fontsize=7)
+    handles, names = panels[0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside upper center", ncols=len(names), fontsize=7)
     figure.savefig(target, dpi=110)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -163,8 +163,10 @@ async def open_rollouts(
             speculation = _speculation(settings, live, language)
 
         def job(prompt: str, label: str, step: int) -> Job:
-            rules = RolloutRules(renderer, settings.limits, seed=f"{seed}/{label}")
-            return Job(TaskEnvironment(task_of(prompt), sandboxes), rules, group=f"{step}/{prompt}", step=step)
+            task = task_of(prompt)
+            limits = replace(settings.limits, max_turns=min(settings.max_turns, task.max_turns))
+            rules = RolloutRules(renderer, limits, seed=f"{seed}/{label}")
+            return Job(TaskEnvironment(task, sandboxes), rules, group=f"{step}/{prompt}", step=step)
 
         collector = AsyncCollector(Retrying(live), settings.concurrency, speculation=speculation, log=log)
         yield Rollouts(live, serving, collector, job, kept=kept, account=account)

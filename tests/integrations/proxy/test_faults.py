@@ -67,7 +67,8 @@ ACTS = {"f01 overflow": refuse, "429": busy, "hang up": hang_up, "nonsense": non
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("act", ACTS)
-async def test_f01_an_early_request_that_fails_is_never_shown(act: str, stream: bool) -> None:
+async def test_f01_d07_an_early_request_that_fails_is_never_shown(act: str, stream: bool) -> None:
+    """And after some in a row the engine is left alone."""
     engine = Engine()
     async with running(engine, priorities=True) as (server, url, service):
         direct = await Agent(server.url, stream=stream).run()
@@ -75,7 +76,7 @@ async def test_f01_an_early_request_that_fails_is_never_shown(act: str, stream: 
         for _ in range(2):
             assert await Agent(url, stream=stream).run() == direct
         figures = service.parts.figures
-        assert figures.started >= 4
+        assert 4 <= figures.started <= 6
         assert figures.claimed == 0
         assert figures.discarded == figures.started
 
@@ -319,8 +320,8 @@ async def test_d11_a_group_that_is_cancelled_is_cancelled_as_a_whole() -> None:
             await wait_for(lambda: service.parts.figures.claimed > 4)
             tasks.cancel_scope.cancel()
         service.drain()
+        await wait_for(lambda: service.parts.upstream.open == 0)
         await server.settled()
-        assert service.parts.upstream.open == 0
 
 
 # World models -------------------------------------------------------------------------------------------------------

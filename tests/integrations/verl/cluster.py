@@ -47,7 +47,7 @@ class Servers:
     balancer: Any
 
     @classmethod
-    def start(cls, config: Any, count: int = 2, **options: Any) -> Servers:
+    def start(cls, config: Any, count: int = 1, **options: Any) -> Servers:
         folder = config.actor_rollout_ref.model.path
         actors = {f"server{number}": StubServer.remote(folder) for number in range(count)}
         return cls(list(actors.values()), get_router_handle(actors, **options))
@@ -129,6 +129,6 @@ def ray_running() -> Generator[None, None, None]:
 
 
 def start(config: Any) -> Cluster:
-    servers = Servers.start(config)
+    servers = Servers.start(config, count=2)
     client = LLMServerClient(config, load_balancer_handle=servers.balancer)
     return Cluster(servers, AgentLoopManager.create(config=config, llm_client=client))

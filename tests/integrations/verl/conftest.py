@@ -22,34 +22,50 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def started(folder: Path) -> Generator[tuple[Any, Any], None, None]:
-    """The cluster, and the world-model server that the agent loop `language` asks."""
-    from tests.integrations.verl.cluster import configuration, ray_running, start
+def running() -> Generator[None, None, None]:
+    """Ray."""
+    from tests.integrations.verl.cluster import ray_running
+
+    with ray_running():
+        yield
+
+
+@pytest.fixture(scope="session")
+def world_model(folder: Path) -> Generator[Any, None, None]:
+    """The server that the loops with a language model ask."""
     from tests.integrations.verl.model import write_model
     from tests.integrations.verl.oracle import world_model_server
 
-    with world_model_server(write_model(folder / "model")) as oracle, ray_running():
-        language = {"world_model_url": oracle.url, "world_model_name": "oracle", "rules": False, "memory": False}
-        loops = {
-            "off": {"speculate": False},
-            "deep": {"gate": False, "depth": 3, "breadth": 2, "memory_path": str(folder / "memory.sqlite")},
-            "language": {**language, "gate": False, "predict_timeout_s": 0.5, "world_model_max_tokens": 96},
-            "chain": {**language, "gate": False, "depth": 3, "world_model_max_tokens": 96},
-            **{f"trouble-{mode}": _trouble(language, number) for number, mode in enumerate(TROUBLE)},
-            "down": {**language, "gate": False, "world_model_url": "http://127.0.0.1:9"},
-        }
-        yield start(configuration(folder, loops)), oracle
+    with world_model_server(write_model(folder / "model")) as oracle:
+        yield oracle
+
+
+@pytest.fixture(scope="session")
+def started(running: None, world_model: Any, folder: Path) -> Any:
+    from tests.integrations.verl.cluster import configuration, start
+
+    del running
+    language = {"world_model_url": world_model.url, "world_model_name": "oracle", "rules": False, "memory": False}
+    loops = {
+        "off": {"speculate": False},
+        "deep": {"gate": False, "depth": 3, "breadth": 2, "memory_path": str(folder / "memory.sqlite")},
+        "language": {**language, "gate": False, "predict_timeout_s": 0.5, "world_model_max_tokens": 96},
+        "chain": {**language, "gate": False, "depth": 3, "world_model_max_tokens": 96},
+        **{f"trouble-{mode}": _trouble(language, number) for number, mode in enumerate(TROUBLE)},
+        "down": {**language, "gate": False, "world_model_url": "http://127.0.0.1:9"},
+    }
+    return start(configuration(folder, loops))
 
 
 @pytest.fixture
-def cluster(started: tuple[Any, Any]) -> Generator[Any, None, None]:
+def cluster(started: Any) -> Generator[Any, None, None]:
     """With nothing left of the test before, and nothing left afterwards."""
-    started[0].servers.set(fault="", token_s=0.004)
-    yield started[0]
-    started[0].servers.seen()
+    started.servers.set(fault="", token_s=0.004)
+    yield started
+    started.servers.seen()
 
 
 @pytest.fixture
-def oracle(started: tuple[Any, Any]) -> Any:
-    started[1].mode = "right"
-    return started[1]
+def oracle(world_model: Any) -> Any:
+    world_model.mode = "right"
+    return world_model

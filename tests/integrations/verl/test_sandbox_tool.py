@@ -62,10 +62,8 @@ def sandbox_server() -> Generator[str, None, None]:
 
 
 @pytest.fixture(scope="module")
-def worker(
-    started: tuple[Any, Any], sandbox_server: str, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Any, Servers]:
-    del started
+def worker(running: None, sandbox_server: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Servers]:
+    del running
     folder = tmp_path_factory.mktemp("sandbox")
     config_of_tool = {"type": "native", "url": sandbox_server, "max_characters": 10_000}
     tool = {"class_name": "obsspec.integrations.verl.tool.SandboxTool", "config": config_of_tool, "tool_schema": SCHEMA}

@@ -29,8 +29,8 @@ _TENSORS = ("prompts", "responses", "response_mask", "rollout_log_probs")
 
 
 @pytest.fixture(scope="module")
-def config(started: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
-    del started
+def config(running: None, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    del running
     folder = tmp_path_factory.mktemp("trainer")
     overrides = (
         "actor_rollout_ref.rollout.agent.num_workers=1",

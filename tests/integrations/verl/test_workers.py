@@ -57,10 +57,11 @@ class StrictBalancer(GlobalRequestLoadBalancer):
 
 
 @pytest.fixture(scope="module")
-def config(started: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> Any:
-    _, oracle = started
-    language = {"world_model_url": oracle.url, "world_model_name": "oracle", "rules": False, "memory": False}
-    loops = {"chain": {**language, "gate": False, "depth": 3, "world_model_max_tokens": 96}}
+def config(running: None, world_model: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    del running
+    language = {"world_model_url": world_model.url, "world_model_name": "oracle", "rules": False, "memory": False}
+    chain = {**language, "gate": False, "depth": 3, "world_model_max_tokens": 96}
+    loops = {"chain": chain, "cancelled": {**chain, "predict_timeout_s": 20}}  # which shares nothing with the other
     return configuration(tmp_path_factory.mktemp("workers"), loops)
 
 
@@ -76,7 +77,7 @@ async def test_d11_a_cancelled_rollout_leaves_nothing_at_servers_and_balancer(
     ends: Counter[str] = Counter()
     for mode, seconds in (("right", 0.15), ("right", 0.5), ("wrong", 0.7), ("right", 0.9), ("hang", 1.1)):
         oracle.mode = mode
-        task = asyncio.create_task(worker.generate_sequences(batch_of("chain", PROMPTS)))
+        task = asyncio.create_task(worker.generate_sequences(batch_of("cancelled", PROMPTS)))
         await asyncio.sleep(seconds)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):

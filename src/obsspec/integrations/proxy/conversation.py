@@ -38,6 +38,7 @@ from obsspec.speculation.controller import Controller
 from obsspec.speculation.decisions import GenerationEnded, GenerationStarted, Settled, ToolEnded, What, Why
 from obsspec.values import Completion, Context, Observation, Prediction
 
+_Learnt = tuple[Context, tuple[Observation, ...]]
 _WOULD_START = (Why.OPEN, Why.WORTH)
 
 
@@ -90,11 +91,13 @@ class Conversation:
         head = self._controller.head
         assert head is not None
         call = self._call = Call(body)
-        if head.id in self._work:
-            self._claim(self._work[head.id], call)
+        early = self._work.get(head.id)
+        if early is not None:
+            self._claim(early, call)
+            self._learn(learnt)  # before the turn after this one is predicted
         self._run(commands)
-        if learnt is not None:
-            self._start(partial(self._learn, *learnt), "learn")
+        if early is None:
+            self._learn(learnt)  # after the request was started
         return call
 
     def gave_up(self, call: Call) -> None:
@@ -116,7 +119,7 @@ class Conversation:
         if self._controller.nodes or self._work:
             raise AssertionError(f"not quiescent: {self._controller.nodes} nodes, {len(self._work)} works")
 
-    def _observe(self, asked: Asked) -> tuple[Context, tuple[Observation, ...]] | None:
+    def _observe(self, asked: Asked) -> _Learnt | None:
         """What the request says of the turn before it. The result: what the world model is to learn from."""
         head = self._controller.head
         if head is None or head.completion is None:
@@ -132,9 +135,14 @@ class Conversation:
         self._run(self._controller.observed(observations))
         return None if context is None else (self._named(context), observations)
 
-    async def _learn(self, context: Context, observations: tuple[Observation, ...]) -> None:
-        """In a task of its own, after that of the request: learning never delays an answer."""
-        self._world.learn(context, observations)
+    def _learn(self, learnt: _Learnt | None) -> None:
+        """In a task of its own: whoever waits for an answer does not wait for this."""
+
+        async def learn(context: Context, observations: tuple[Observation, ...]) -> None:
+            self._world.learn(context, observations)
+
+        if learnt is not None:
+            self._start(partial(learn, *learnt), "learn")
 
     def _named(self, context: Context) -> Context:
         return replace(context, task_id=self._image, image=self._image)
@@ -312,6 +320,8 @@ class Conversation:
         if work.end_s is not None or self._work.get(node) is not work:
             return
         completion = self._read(work) if good else None
+        if work.speculative:
+            self._parts.limits.fuse.record(failed=completion is None)
         self._ended(work, finished=completion is not None)
         call = self._call
         if completion is not None:

@@ -12,7 +12,7 @@ from obsspec.integrations.proxy.settings import ServeSettings
 from obsspec.integrations.proxy.upstream import Upstream
 from obsspec.integrations.proxy.wire import canonical
 from obsspec.speculation.decisions import Ask, Decision, Look, Seen, Start, Why
-from obsspec.speculation.gate import Gate
+from obsspec.speculation.gate import Fuse, Gate
 from obsspec.values import GenerationKey
 
 _SPECULATIVE = 1  # vLLM serves the lower number first
@@ -20,13 +20,15 @@ _SPECULATIVE = 1  # vLLM serves the lower number first
 
 @dataclass(slots=True)
 class Limits:
-    """What is in use, and whether anything may still start early."""
+    """What is in use, and whether anything may still start early. `fuse`: an engine that refuses, or fails at, early
+    requests in a row is left alone for a while; most often it is too busy."""
 
     max_branches: int
     max_held: int
     branches: int = 0  # requests that nobody has asked for
     held: int = 0  # bytes of answers that nobody has asked for
     draining: bool = False
+    fuse: Fuse = field(default_factory=Fuse)
 
     @property
     def is_full(self) -> bool:
@@ -50,6 +52,8 @@ class ProxyGate:
             return decision
         if self.limits.is_full:
             return replace(decision, allowed=False, why=Why.FULL)
+        if not self.limits.fuse.allows():
+            return replace(decision, allowed=False, why=Why.BROKEN)
         return replace(decision, allowed=not self.shadow)
 
     def asks(self, ask: Ask) -> Decision:

@@ -24,7 +24,7 @@ from obsspec.integrations.proxy.upstream import Upstream
 from obsspec.integrations.proxy.world import Worlds, image_of
 from obsspec.models.tokenizer_file import FileVocabulary
 from obsspec.speculation.expected_value import ExpectedValueGate, GateSettings
-from obsspec.speculation.gate import Breaker
+from obsspec.speculation.gate import Breaker, Gate
 
 _SWEEP_S = 5.0
 
@@ -71,8 +71,7 @@ def _service(
 ) -> Service:
     figures = Figures(shadow=settings.shadow)
     limits = Limits(settings.max_branches, settings.buffer_mib << 20)
-    weighing = ExpectedValueGate(GateSettings(shared_engine=not settings.world_model)) if settings.gate else Breaker()
-    gate = ProxyGate(weighing, limits, settings.shadow)
+    gate = ProxyGate(_gate(settings, upstream), limits, settings.shadow)
     parts = Parts(settings, upstream, tasks, gate, limits, figures)
     worlds = Worlds(gate)
 
@@ -98,6 +97,12 @@ def _service(
     return Service(
         parts, conversations, Metrics(figures, gauges), frozenset(named.union(SESSION_HEADERS)), UNSAID | ignored
     )
+
+
+def _gate(settings: ServeSettings, upstream: Upstream) -> Gate:
+    if not settings.gate:
+        return Breaker()
+    return ExpectedValueGate(GateSettings(shared_engine=not settings.world_model), load=lambda: upstream.open)
 
 
 async def _sweep(conversations: Conversations, idle_s: float) -> None:

@@ -37,7 +37,6 @@ class World:
     """What was learnt from the clients of one set of credentials."""
 
     gate: Gate
-    store: Store
     remembered: Memory
     rules: Rules = field(default_factory=Rules)
     tools: Tools = field(default_factory=Tools)
@@ -75,16 +74,11 @@ class Worlds:
         world = self._all.get(asked.credentials)
         if world is None:
             store = Store(max_pages=MAX_PAGES, max_text=MAX_TEXT)
-            world = self._all[asked.credentials] = World(self._gate, store, Memory(store))
+            world = self._all[asked.credentials] = World(self._gate, Memory(store))
         self._all.move_to_end(asked.credentials)
         while len(self._all) > TENANTS:
-            self._all.popitem(last=False)[1].store.close()
+            self._all.popitem(last=False)
         return world
-
-    def close(self) -> None:
-        for world in self._all.values():
-            world.store.close()
-        self._all.clear()
 
 
 def image_of(asked: Asked) -> str:

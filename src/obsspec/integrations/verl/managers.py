@@ -52,6 +52,6 @@ def log_statistics(trainer: Any) -> None:
         compute(self, batch, metrics, *args, **options)
         keys = [key for key, tag in zip(batch.keys, batch.tags, strict=True) if not tag.get("is_padding", False)]
         found = transfer_queue.kv_batch_get(keys=keys, partition_id=batch.partition_id, select_fields=["extra_fields"])
-        metrics.update(summary(extra.get(FIELD) for extra in found["extra_fields"].tolist()))
+        metrics.update(summary(extra.get(FIELD) for extra in found.pop("extra_fields").tolist()))
 
     trainer._compute_metrics = with_statistics

@@ -35,7 +35,7 @@ class TemplateRenderer:
     def open_observation(self, prompt: Tokens, completion: Tokens, done: Sequence[Observation]) -> Tokens:
         """Raises `RenderError` where the template shows no end of an answer."""
         texts = [observation.text for observation in done]
-        one, other = (self._rules.answered(prompt, completion, [*texts, probe]) for probe in _PROBES)
+        one, other = (self._rules.answered(prompt, completion, [*texts, probe])[0] for probe in _PROBES)
         opening = _common(one, other)
         closing = tuple(reversed(_common(one[::-1], other[::-1])))
         at = next((index for index, token in enumerate(closing) if token in self._added), None)

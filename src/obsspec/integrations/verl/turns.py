@@ -70,25 +70,24 @@ class LoopRules:
     def follow(
         self, level: int, key: GenerationKey, completion: Completion, observations: Sequence[Observation]
     ) -> Followup:
-        prompt = self.answered(key.prompt, completion.token_ids, [observation.text for observation in observations])
+        texts = [observation.text for observation in observations]
+        prompt, messages = self.answered(key.prompt, completion.token_ids, texts)
+        self._known[prompt] = self._known[key.prompt][0] + 1, messages
         if len(prompt) - self._start >= self._loop.response_length:
             return Followup(prompt, None, StopReason.CONTEXT_LIMIT)
         return Followup(prompt, GenerationKey(prompt, key.sampling))
 
-    def answered(self, prompt: Tokens, sampled: Tokens, texts: Sequence[str]) -> Tokens:
-        """The prompt after a turn that was read, with what its calls, or the first ones of them, answered.
+    def answered(self, prompt: Tokens, sampled: Tokens, texts: Sequence[str]) -> tuple[Tokens, list[Message]]:
+        """Prompt and messages after a turn that was read, with what its calls, or the first ones of them, answered.
 
         Raises `KeyError` for a turn that was not read.
         """
         spoken = self._spoken[prompt, sampled]
-        level, messages = self._known[prompt]
-        before = [*messages, spoken.message]
+        before = [*self._known[prompt][1], spoken.message]
         after = before + _tool_messages(spoken.call_ids, texts)
         builder = self._loop.continuous_token_builder
         grown = builder.merge_assistant_tokens(list(prompt), list(sampled)).token_ids
-        found = tuple(builder.merge_context_tokens(before, after, grown, tools=self._schemas).token_ids)
-        self._known[found] = level + 1, after
-        return found
+        return tuple(builder.merge_context_tokens(before, after, grown, tools=self._schemas).token_ids), after
 
     def speculable(self, level: int, turn: Turn) -> bool:
         """A turn with calls is one whose tools run, and after its tools the loop always asks again."""

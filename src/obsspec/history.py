@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
+from functools import reduce
 
 from obsspec import chain
 from obsspec.chain import LOST, START
 from obsspec.values import Exchange, Guard, Observation, Refusal, ToolCall
 
-__all__ = ["LOST", "START", "History", "Judgement", "extend", "guard_after"]
+__all__ = ["FRESH", "LOST", "START", "History", "Judgement", "advance", "extend", "guard_after"]
 
 
 def extend(digest: str, call: ToolCall, observation: Observation) -> str:
@@ -21,14 +22,20 @@ def extend(digest: str, call: ToolCall, observation: Observation) -> str:
     return chain.extend(digest, call.command, observation.text)
 
 
+FRESH = Guard(0, START)
+
+
+def advance(guard: Guard, exchange: Exchange) -> Guard:
+    """The guard of the call that follows the exchange, whose own first call has this guard."""
+    number, digest = guard.after, guard.digest
+    for call, observation in zip(exchange.calls, exchange.observations, strict=False):  # a malformed call is none
+        number, digest = number + 1, extend(digest, call, observation)
+    return Guard(number, digest)
+
+
 def guard_after(history: Sequence[Exchange]) -> Guard:
     """The guard of the call that follows these exchanges, the first of which began in a fresh sandbox."""
-    number, digest = 0, START
-    for exchange in history:
-        pairs = zip(exchange.calls, exchange.observations, strict=False)  # a malformed call has only an observation
-        for call, observation in pairs:
-            number, digest = number + 1, extend(digest, call, observation)
-    return Guard(number, digest)
+    return reduce(advance, history, FRESH)
 
 
 class Judgement(StrEnum):

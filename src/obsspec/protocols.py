@@ -47,6 +47,15 @@ class Policy(Protocol):
     ) -> Completion: ...
 
 
+@runtime_checkable
+class Promotes(Protocol):
+    """A policy whose requests can still change priority, as long as they wait."""
+
+    def promote(self, prompt: Tokens, sampling: Sampling) -> None:
+        """A speculative request for exactly this has become the committed turn. Where none waits, nothing happens."""
+        ...
+
+
 Emit = Callable[[Prediction], None]  # called with each candidate as soon as it is there
 
 
@@ -85,6 +94,22 @@ class GuardedSandbox(Sandbox, Protocol):
         that of the one run. Cancelled before it runs: it never runs, unless it is asked again. Cancelled while it runs:
         it may go on, but nothing else runs before it has ended, and a command that follows and is not guarded by it
         fails. Errors of the sandbox itself: `SandboxError`; whether the call ran is found out by asking again.
+        """
+        ...
+
+
+Hear = Callable[[int, str], None]  # called with a number and a text
+
+
+@runtime_checkable
+class StreamingSandbox(Sandbox, Protocol):
+    """A sandbox that tells how an observation begins while its command still runs."""
+
+    def listen(self, hear: Hear) -> None:
+        """From now on `hear` is told the number of the command that runs (the sandbox's first is 1) and a text that
+        its observation's text is certain to begin with: whatever is still printed, and however it ends.
+
+        A command may be told of any number of times, each with more text, or never; not after it has been answered.
         """
         ...
 

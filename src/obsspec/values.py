@@ -43,7 +43,7 @@ class Outcome(StrEnum):
     MATCH = "match"  # predicted in time, equal
     ROLLBACK = "rollback"  # predicted in time, different
     CANCEL = "cancel"  # the tool finished before the prediction
-    GATED = "gated"  # not attempted
+    GATED = "gated"  # not attempted: not allowed to, or nothing to say
     FAILED = "failed"  # the world model failed or gave nothing usable
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from random import Random
 
 import anyio
 
 from obsspec.rollout.rules import Limits
+from obsspec.sandbox.beginning import Beginning
+from obsspec.sandbox.canonical import observe
 from obsspec.testing import run_virtual, toy_vocabulary
 from obsspec.testing.episodes import GateKind, draw_episode
 from obsspec.testing.pipelines import run_drawn, run_episode
@@ -19,6 +22,7 @@ from tests.core.scene import Scene, answer, call, recite, says
 PIECES = (toy_vocabulary().id("he"), toy_vocabulary().id("llo"))
 EPISODES = 300
 WALKS = 600
+OUTPUT = [b"a", b"b ", b"\n", b"\r", b"\t", b"\x1b", b"[1m", b"\x1b]0;", b"\xc3", b"\xa9"]
 
 
 def episodes() -> list[str]:
@@ -121,6 +125,19 @@ def sampled_ids_are_never_encoded_again() -> list[str]:
         return [] if text.stop is StopReason.FINAL and _contains(text.ids, PIECES) else [f"{text.stop}: {text.ids}"]
 
     return run_virtual(play, backend=Backend.ASYNCIO)
+
+
+def beginnings() -> list[str]:
+    """What is told of an output before its end is what its observation begins with."""
+    for seed in range(3000):
+        random = Random(seed)
+        out, more, err = (b"".join(random.choices(OUTPUT, k=random.randint(0, 8))) for _ in range(3))
+        beginning = Beginning(random.randint(1, 12))
+        beginning.add(out + b"\n")
+        text = observe(out + b"\n" + more, err, exit_code=0, max_characters=beginning.max_characters).text
+        if not text.startswith(beginning.text):
+            return [f"told {beginning.text!r} of {text!r}"]
+    return []
 
 
 def _contains(ids: list[int], part: tuple[int, ...]) -> bool:

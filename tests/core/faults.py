@@ -13,24 +13,26 @@ from obsspec.history import History, Judgement
 from obsspec.render.terminal import TerminalRenderer
 from obsspec.rollout.rules import RolloutRules
 from obsspec.rollout.trajectory import Trajectory
+from obsspec.sandbox.beginning import Beginning
 from obsspec.sandbox.commands import Commands
-from obsspec.speculation import session as session_module
+from obsspec.sandbox.output import canonical
+from obsspec.speculation import settling
 from obsspec.speculation.ahead import Ahead
 from obsspec.speculation.commands import (
     Command,
     Decided,
-    Discard,
     DiscardReason,
     ExecuteGuarded,
     Generate,
-    HandOver,
     HandOverFailure,
+    Promote,
     Settle,
 )
 from obsspec.speculation.controller import Controller
 from obsspec.speculation.node import Candidate, Node, Origin
 from obsspec.speculation.session import Session, SessionSandbox
 from obsspec.speculation.trace import Fate
+from obsspec.speculation.works import Works
 from obsspec.testing import toy_vocabulary
 from obsspec.values import (
     Completion,
@@ -179,6 +181,16 @@ def do_not_go_deeper_after_a_match(patch: pytest.MonkeyPatch) -> None:
 
 
 @fault(checks.walks)
+def let_a_claimed_branch_wait_among_the_guesses(patch: pytest.MonkeyPatch) -> None:
+    original = Controller._promote
+
+    def promote(self: Controller, node: Node) -> list[Command]:
+        return [command for command in original(self, node) if not isinstance(command, Promote)]
+
+    patch.setattr(Controller, "_promote", promote)
+
+
+@fault(checks.walks)
 def hand_over_twice(patch: pytest.MonkeyPatch) -> None:
     original = Controller._hand_over
 
@@ -214,7 +226,7 @@ def let_the_failure_of_a_guess_reach_the_loop(patch: pytest.MonkeyPatch) -> None
 
 @fault(checks.episodes, "equality")
 def accept_what_broken_engines_return(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(session_module, "check_completion", lambda completion, sampling: None)
+    patch.setattr("obsspec.speculation.works.check_completion", lambda completion, sampling: None)
     patch.setattr("obsspec.rollout.loop.check_completion", lambda completion, sampling: None)
 
 
@@ -242,7 +254,7 @@ def execute_a_speculative_command_early(patch: pytest.MonkeyPatch) -> None:
 
     def eager(self: Session, commands: list[Command]) -> None:
         run(self, commands)
-        for node in list(self._controller._nodes.values()):
+        for node in list(self._controller._tree._nodes.values()):
             early = node.parent is not None and node.turn is not None and node.turn.calls
             if early and not self.inner.running and self.inner.calls[-1:] != [node.turn.calls[0]]:
                 self._tasks.start_soon(self.inner.execute, node.turn.calls[0])
@@ -327,7 +339,8 @@ def send_calls_that_may_never_be_made(patch: pytest.MonkeyPatch) -> None:
     def send(self: Controller, node: Node) -> list[Command]:
         if self.guarded and node.may_be_sent_ahead:
             node.sent_ahead = True
-            return [ExecuteGuarded(node.id)]
+            assert node.turn is not None
+            return [ExecuteGuarded(node.id, node.turn.calls[0], self._tree.guard(node))]
         return original(self, node)
 
     def single_turns_are_skipped(self: Node) -> bool:
@@ -339,29 +352,77 @@ def send_calls_that_may_never_be_made(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Node, "may_be_sent_ahead", property(single_turns_are_skipped))
 
 
+# What is heard early -----------------------------------------------------------------------------------------------
+
+
+@fault(checks.walks)
+def keep_what_begins_like_a_prediction(patch: pytest.MonkeyPatch) -> None:
+    original = Controller.partly_observed
+
+    def partly_observed(self: Controller, number: int, beginning: str) -> list[Command]:
+        for candidate in self.head.candidates if self.head else []:
+            if candidate.observations[0].text.startswith(beginning):
+                return self.observed(candidate.observations)
+        return original(self, number, beginning)
+
+    patch.setattr(Controller, "partly_observed", partly_observed)
+
+
+@fault(checks.walks)
+def start_what_is_known_to_be_wrong(patch: pytest.MonkeyPatch) -> None:
+    original = Controller._maybe_start
+
+    def start(self: Controller, node: Node, number: int, version: str | None, elapsed_s: float) -> list[Command]:
+        node.candidates[number].contradicted = False
+        return original(self, node, number, version, elapsed_s)
+
+    patch.setattr(Controller, "_maybe_start", start)
+
+
+@fault(checks.walks)
+def hear_of_another_command(patch: pytest.MonkeyPatch) -> None:
+    original = Controller.partly_observed
+    patch.setattr(Controller, "partly_observed", lambda self, number, text: original(self, number + 1, text))
+
+
+@fault(checks.beginnings)
+def tell_what_may_still_go(patch: pytest.MonkeyPatch) -> None:
+    def add(self: Beginning, lines: bytes) -> bool:
+        self.text = canonical(lines)
+        return True
+
+    patch.setattr(Beginning, "add", add)
+
+
 # What is counted ---------------------------------------------------------------------------------------------------
 
 
 @fault(checks.walks)
 def count_a_late_prediction_as_a_match(patch: pytest.MonkeyPatch) -> None:
-    original = Controller._outcome
+    original = settling.outcome
 
     def outcome(head: Node, right: Candidate | None, real_prompt: Tokens | None) -> Outcome:
         found = original(head, right, real_prompt)
         return Outcome.MATCH if found is Outcome.CANCEL else found
 
-    patch.setattr(Controller, "_outcome", staticmethod(outcome))
+    patch.setattr(settling, "outcome", outcome)
+
+
+@fault(checks.walks)
+def count_silence_as_a_failure(patch: pytest.MonkeyPatch) -> None:
+    original = Controller.prediction_ended
+    patch.setattr(Controller, "prediction_ended", lambda self, node, *, failed=False: original(self, node, failed=True))
 
 
 @fault(checks.episodes, "accounting")
 def lose_failed_predictions(patch: pytest.MonkeyPatch) -> None:
-    original = Controller._settle
+    original = settling.settle
 
-    def settle(self: Controller, head: Node, real_prompt: Tokens | None) -> list[Command]:
-        commands = original(self, head, real_prompt)
+    def settle(head: Node, real_prompt: Tokens | None) -> list[Command]:
+        commands = original(head, real_prompt)
         return [c for c in commands if not (isinstance(c, Settle) and c.outcome is Outcome.FAILED)]
 
-    patch.setattr(Controller, "_settle", settle)
+    patch.setattr("obsspec.speculation.controller.settle", settle)
 
 
 @fault(checks.episodes, "accounting")
@@ -410,7 +471,7 @@ def start_what_the_gate_refused(patch: pytest.MonkeyPatch) -> None:
         candidate = node.candidates[number]
         if not candidate.refused or candidate.key is None:
             return commands
-        child = self._add(candidate.key, node.level + 1, node, candidate.origin, candidate.observations)
+        child = self._tree.add(candidate.key, node.level + 1, node, candidate.origin, candidate.observations)
         node.branches_started += 1
         return [*commands, Generate(child.id, child.key, speculative=True)]
 
@@ -432,15 +493,15 @@ def forget_what_the_gate_refused(patch: pytest.MonkeyPatch) -> None:
 
 @fault(checks.episodes, "open: ")
 def tell_the_gate_nothing_of_discarded_generations(patch: pytest.MonkeyPatch) -> None:
-    original = Session._generated
+    original = Works._ended
 
-    def generated(self: Session, work: Any, *, finished: bool) -> None:
+    def ended(self: Works, work: Any, tokens: int, *, finished: bool) -> None:
         if finished:
-            original(self, work, finished=finished)
+            original(self, work, tokens, finished=finished)
         else:
             work.generating = None
 
-    patch.setattr(Session, "_generated", generated)
+    patch.setattr(Works, "_ended", ended)
 
 
 @fault(checks.episodes, "accounting")
@@ -460,7 +521,7 @@ def learn_from_a_prediction_before_commit(patch: pytest.MonkeyPatch) -> None:
     def eager(self: Session, commands: list[Command]) -> None:
         for command in commands:
             if isinstance(command, Generate) and command.speculative:
-                node = self._controller._nodes[command.node]
+                node = self._controller._tree._nodes[command.node]
                 context = self._controller.context(node.parent.id) if node.parent else None
                 assert context is not None
                 self._world_model.learn(replace(context, task_id=self._task_id), node.observations)
@@ -471,15 +532,15 @@ def learn_from_a_prediction_before_commit(patch: pytest.MonkeyPatch) -> None:
 
 @fault(checks.episodes, "tokens")
 def forget_tokens_of_cancelled_generations(patch: pytest.MonkeyPatch) -> None:
-    original = Session._discard
+    original = Works.discard
 
-    def discard(self: Session, command: Discard) -> None:
-        work = self._work[command.node]
+    def discard(self: Works, node: int, reason: str) -> None:
+        work = self._by_node[node]
         if work.generating is not None:
             work.tokens = 0
-        original(self, command)
+        original(self, node, reason)
 
-    patch.setattr(Session, "_discard", discard)
+    patch.setattr(Works, "discard", discard)
 
 
 # What stops --------------------------------------------------------------------------------------------------------
@@ -487,18 +548,18 @@ def forget_tokens_of_cancelled_generations(patch: pytest.MonkeyPatch) -> None:
 
 @fault(checks.discarded_work_ends_at_the_engine)
 def let_discarded_generations_run(patch: pytest.MonkeyPatch) -> None:
-    original = Session._discard
+    original = Works.discard
 
-    def discard(self: Session, command: Discard) -> None:
-        self._work[command.node].generating = None
-        original(self, command)
+    def discard(self: Works, node: int, reason: str) -> None:
+        self._by_node[node].generating = None
+        original(self, node, reason)
 
-    patch.setattr(Session, "_discard", discard)
+    patch.setattr(Works, "discard", discard)
 
 
 @fault(checks.a_late_prediction_ends_at_once)
 def let_late_predictions_run(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Session, "_cancel_prediction", lambda self, node: None)
+    patch.setattr(Works, "cancel_prediction", lambda self, node: None)
 
 
 @fault(checks.episodes, "crash")
@@ -536,9 +597,8 @@ def encode_sampled_ids_again(patch: pytest.MonkeyPatch) -> None:
 def read_the_version_again_at_commit(patch: pytest.MonkeyPatch) -> None:
     original = Session._hand_over
 
-    def hand_over(self: Session, command: HandOver) -> None:
-        fresh: Completion = replace(command.completion, weight_version=self.weight_version)
-        original(self, replace(command, completion=fresh))
+    def hand_over(self: Session, node: int, completion: Completion) -> None:
+        original(self, node, replace(completion, weight_version=self.weight_version))
 
     patch.setattr(Session, "_hand_over", hand_over)
 

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from obsspec.history import guard_after
 from obsspec.protocols import Continuation
 from obsspec.speculation.commands import (
     CancelPrediction,
     Command,
     Decided,
     Discard,
+    DiscardReason,
     ExecuteGuarded,
     Generate,
     HandOver,
     HandOverFailure,
     Predict,
+    Promote,
     Release,
     Settle,
 )
@@ -41,6 +44,7 @@ class Entry:
     branches: int = 0
     predict_asked: bool = False
     predict_ended: bool = False  # by itself, before anything else ended it
+    silent: bool = True  # nothing was said of it, and nothing failed
     outcome: Outcome | None = None
     handed: bool = False
     gone: str = ""  # how it left the tree
@@ -75,6 +79,9 @@ class Ledger:
         self.closed = False
         self.turns_with_calls = 0
         self.ran_ahead = 0
+        self.dropped_early = 0
+        self.commands = 0  # of the committed turns before the head
+        self.beginning: str | None = None  # of the observation of the head's turn
         self._allowed: tuple[int, int] | None = None  # the node and candidate that the gate has just let start
 
     # Events -----------------------------------------------------------------------------------------------------
@@ -88,9 +95,11 @@ class Ledger:
                 self.ran_ahead += 1
         claimed = next((n for n in self._tree() if self.entries[n].parent == self.head and self._claims(n, key)), None)
         if self.head is not None:
+            is_told = self.real is not None or claimed is not None  # what the head's turn answered
+            self.commands += self._has_calls(self.head) and is_told
             self.real = self.real or key.prompt
             self.level = self.entries[self.head].level + 1
-        self.waiting = key
+        self.waiting, self.beginning = key, None
         old, self.head = self.head, claimed
         commands = self.controller.requested(key)
         self._apply(commands, old_head=old)
@@ -98,6 +107,8 @@ class Ledger:
             again = [c for c in commands if isinstance(c, Generate) and not c.speculative]
             assert not again, "a branch under this key was there: no new draw"
             done = self.entries[claimed].completion is not None
+            promoted = [c.node for c in commands if isinstance(c, Promote)]
+            assert promoted == ([] if done else [claimed]), "a running branch is wanted now, and said to be"
             assert (self.waiting is None) == done, "a finished branch is handed over at once, a running one is kept"
         self.real = None
 
@@ -114,13 +125,16 @@ class Ledger:
         self._apply(self.controller.generation_failed(node))
 
     def predict(self, node: int, observations: tuple[Observation, ...]) -> None:
+        if node in self.predicting:
+            self.entries[node].silent = False
         self._apply(self.controller.predicted(node, Prediction(observations, "test", 0.5)))
 
-    def end_prediction(self, node: int) -> None:
+    def end_prediction(self, node: int, *, failed: bool = False) -> None:
         if node in self.predicting:
             self.predicting.discard(node)
             self.entries[node].predict_ended = True
-        self._apply(self.controller.prediction_ended(node))
+            self.entries[node].silent &= not failed
+        self._apply(self.controller.prediction_ended(node, failed=failed))
 
     def observe(self, observation: Observation) -> None:
         if self.head is not None and self.waiting is None and self.real is None:
@@ -129,13 +143,30 @@ class Ledger:
                 self.real = self._next(entry, (observation,))
         self._apply(self.controller.observed([observation]))
 
+    def hear(self, beginning: str, truth: Observation) -> None:
+        """The tool of the head's turn will answer `truth`, and has said so much of it."""
+        before = self._tree()
+        commands = self.controller.partly_observed(self.commands + 1, beginning)
+        if self.head is not None and self.waiting is None and self._has_calls(self.head):
+            self.beginning = beginning
+            for node in before:
+                entry = self.entries[node]
+                if entry.parent == self.head and not _may_be(entry.observations[0].text, beginning):
+                    assert Discard(node, DiscardReason.MISMATCH) in commands, "what is wrong for sure is dropped"
+        for command in commands:
+            assert isinstance(command, Discard)
+            entry = self.entries[command.node]
+            assert entry.parent != self.head or entry.observations != (truth,), "what is right is never dropped"
+            self.dropped_early += 1
+        self._apply(commands)
+
     def abandon(self) -> None:
         """The loop drops its call, or the answer that it has not used yet."""
         if self.head is not None and self.entries[self.head].outcome is None:
             self.level = self.entries[self.head].level
             if self.entries[self.head].handed and self._has_calls(self.head):
                 self.turns_with_calls -= 1
-            head, self.head, self.waiting = self.head, None, None
+            head, self.head, self.waiting, self.beginning = self.head, None, None, None
             self._apply(self.controller.abandoned())
             assert self.entries[head].gone == "discard"
         else:
@@ -170,6 +201,9 @@ class Ledger:
             match command:
                 case Generate():
                     self._generate(command)
+                case Promote():
+                    assert command.node == self.head
+                    assert command.node in self.generating
                 case Predict():
                     self._predict(command.node)
                 case CancelPrediction():
@@ -178,6 +212,10 @@ class Ledger:
                 case ExecuteGuarded():
                     assert self._may_be_sent(command.node), "sent in order, and only what is certain to be asked for"
                     assert not self.entries[command.node].sent_ahead, "a call is sent ahead once"
+                    context = self.controller.context(command.node)
+                    assert context is not None
+                    assert context.calls == (command.call,)
+                    assert guard_after(context.history) == command.guard
                     self.entries[command.node].sent_ahead = True
                 case HandOver():
                     self._hand_over(command)
@@ -227,6 +265,8 @@ class Ledger:
             above, number = self._allowed
             self._allowed = None
             parent = self.entries[above]
+            if above == self.head and self.beginning is not None:
+                assert _may_be(parent.predicted[number][0].text, self.beginning), "nor what is wrong for sure"
             siblings = [e for e in self.entries.values() if e.parent == above]
             assert command.key not in [e.key for e in siblings], "equal candidates count once"
             assert command.key.prompt == parent.candidates[number]
@@ -274,7 +314,8 @@ class Ledger:
         if not entry.predict_asked:
             return Outcome.GATED
         if not entry.candidates:
-            return Outcome.FAILED if entry.predict_ended else Outcome.CANCEL
+            ended = Outcome.GATED if entry.silent else Outcome.FAILED
+            return ended if entry.predict_ended else Outcome.CANCEL
         if len(entry.refused) == len(entry.candidates):
             return Outcome.GATED
         if self.real is None:
@@ -338,3 +379,8 @@ class Ledger:
         entry.gone = how
         self.generating.discard(node)
         self.predicting.discard(node)
+
+
+def _may_be(predicted: str, beginning: str) -> bool:
+    """Both are ASCII."""
+    return predicted.strip().startswith(beginning.strip())

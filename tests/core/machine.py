@@ -36,6 +36,7 @@ class Action(StrEnum):
     PREDICT = "predict"
     REQUEST = "request"
     OBSERVE = "observe"
+    HEAR = "hear"  # how the observation begins
     END_PREDICTION = "end prediction"
     OTHER_REQUEST = "other request"
     FAIL = "fail"
@@ -46,7 +47,7 @@ class Action(StrEnum):
 
 OFTEN = [Action.COMPLETE, Action.PREDICT]
 NOW_AND_THEN = [Action.REQUEST, Action.REQUEST, Action.OBSERVE, Action.END_PREDICTION, Action.STRAY]
-RARELY = [Action.FAIL, Action.OTHER_REQUEST, Action.ABANDON, Action.CLOSE]
+RARELY = [Action.FAIL, Action.HEAR, Action.OTHER_REQUEST, Action.ABANDON, Action.CLOSE]
 ACTIONS = OFTEN * 40 + NOW_AND_THEN * 4 + RARELY
 TURN = ["call"] * 30 + list(TURNS)
 OBSERVATION = [Observation(text) for text in ("", "a", "", "\n", "", "b", "", "x" * 60)]
@@ -131,6 +132,7 @@ class Driver:
             guarded=setting.guarded,
         )
         self.seen: Observation | None = None  # what the tools of the head's turn answered
+        self.coming: Observation | None = None  # what they will answer, once they have begun to
         self.draws = count()
 
     def step(self, draw: Draw) -> None:
@@ -139,7 +141,9 @@ class Driver:
             case Action.REQUEST | Action.OTHER_REQUEST:
                 self._request(draw)
             case Action.OBSERVE:
-                self._observe(draw.observation)
+                self._observe(self.coming or draw.observation)
+            case Action.HEAR:
+                self._hear(draw)
             case Action.COMPLETE if ledger.generating:
                 ledger.complete(_choose(ledger.generating, draw.pick), self._completion(draw.turn))
             case Action.FAIL if ledger.generating:
@@ -147,7 +151,7 @@ class Driver:
             case Action.PREDICT if ledger.predicting:
                 self._predict(_choose(ledger.predicting, draw.pick), draw)
             case Action.END_PREDICTION if ledger.predicting:
-                ledger.end_prediction(_choose(ledger.predicting, draw.pick))
+                ledger.end_prediction(_choose(ledger.predicting, draw.pick), failed=draw.pick % 3 == 0)
             case Action.ABANDON:
                 self._abandon()
             case Action.STRAY:
@@ -163,7 +167,7 @@ class Driver:
         """The next call, under the key that follows, or under another one."""
         if self.ledger.closed or self.ledger.waiting is not None:
             return
-        observation: Observation | None = self.seen or draw.observation
+        observation: Observation | None = self.seen or self.coming or draw.observation
         key = self._next_key(observation)
         if key is None:
             return
@@ -171,7 +175,7 @@ class Driver:
             seed = replace(key, sampling=replace(key.sampling, seed=key.sampling.seed + 1))
             key = seed if draw.pick % 2 else replace(key, prompt=(*key.prompt, 7))
             observation = None
-        self.seen = None
+        self.seen = self.coming = None
         self.ledger.request(key, observation)
 
     def _next_key(self, observation: Observation) -> GenerationKey | None:
@@ -187,10 +191,17 @@ class Driver:
             self.seen = observation
         self.ledger.observe(self.seen or observation)
 
+    def _hear(self, draw: Draw) -> None:
+        head = self.ledger.head
+        if head is None or self.ledger.waiting is not None or self.seen is not None:
+            return
+        self.coming = self.coming or draw.observation
+        self.ledger.hear(self.coming.text[: draw.pick], self.coming)
+
     def _abandon(self) -> None:
         head = self.ledger.head
         if head is not None and self.ledger.entries[head].outcome is None:
-            self.seen = None
+            self.seen = self.coming = None
         self.ledger.abandon()
 
     # What runs --------------------------------------------------------------------------------------------------

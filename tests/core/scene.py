@@ -104,6 +104,7 @@ class Scene:
     way_s: float = 0.0  # each way of the wire to the sandbox
     mishap: Callable[[int], Mishap | None] | None = None  # of guarded calls
     jobs: Callable[[ToolCall], bool] | None = None
+    tells: float = 0.0  # how much of each answer is known when its tool is half-way
     requests: list[Request] = field(default_factory=list[Request])  # of the last play
 
     @property
@@ -134,6 +135,7 @@ class Scene:
             way_s=lambda _: self.way_s,
             mishap=self.mishap,
             jobs=self.jobs,
+            tells=lambda _: self.tells,
         )
 
     def make_world_model(self) -> ScriptedWorldModel:

@@ -19,16 +19,18 @@ def test_long_walks_reach_every_outcome_and_every_depth() -> None:
     outcomes: Counter[Outcome | None] = Counter()
     depths: Counter[int] = Counter()
     breadths: Counter[int] = Counter()
-    sent = ran = 0
+    sent = ran = dropped = 0
     for seed in range(1500):
         ledger = walk(seed)
         outcomes.update(entry.outcome for entry in ledger.entries.values())
         sent += sum(entry.sent_ahead for entry in ledger.entries.values())
         ran += ledger.ran_ahead
+        dropped += ledger.dropped_early
         depths[ledger.controller.deepest] += 1
         breadths[max((entry.branches for entry in ledger.entries.values()), default=0)] += 1
-    assert min(outcomes[outcome] for outcome in Outcome) > 100
-    assert min(depths[depth] for depth in range(5)) > 10
-    assert min(breadths[breadth] for breadth in range(5)) > 10
+    assert min(outcomes[outcome] for outcome in Outcome) > 70
+    assert min(depths[depth] for depth in range(5)) > 5
+    assert min(breadths[breadth] for breadth in range(5)) > 5
     assert sent > 500
     assert ran > 100
+    assert dropped > 25

@@ -16,7 +16,7 @@ def test_2500_random_episodes_are_equal_and_quiescent() -> None:
     tally = prove.Tally()
     prove.run_episodes(range(2500), tally)
     assert tally.failures == {}
-    assert min(tally.outcomes[outcome] for outcome in Outcome) > 100
+    assert min(tally.outcomes[outcome] for outcome in Outcome) > 40
     assert set(tally.settings) == {f"{depth}/{breadth}" for depth in range(5) for breadth in range(5)}
     assert set(tally.realized_depth) == set(tally.realized_breadth) == set(range(5))
     assert {"final", "turn_limit", "context_limit", "cut", "empty", "engine_error", "sandbox_error"} <= set(tally.stops)

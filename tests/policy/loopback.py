@@ -63,7 +63,8 @@ class Loopback:
 
 
 @asynccontextmanager
-async def loopback(script: Script) -> AsyncGenerator[Loopback, None]:
+async def loopback(script: Script, *, metrics: bool = False) -> AsyncGenerator[Loopback, None]:
+    """Without `metrics` there is no such page, whatever the script says, and nobody is seen to ask for it."""
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener:
         port = listener.extra(SocketAttribute.local_port)
         server = Loopback(f"http://127.0.0.1:{port}")
@@ -71,6 +72,9 @@ async def loopback(script: Script) -> AsyncGenerator[Loopback, None]:
         async def handle(stream: SocketStream) -> None:
             async with stream:
                 if (request := await _read(stream)) is None:
+                    return
+                if request.path == "/metrics" and not metrics:
+                    await Reply(stream).status(404)
                     return
                 server.requests.append(request)
                 server.open += 1

@@ -95,6 +95,25 @@ async def test_priorities_are_sent_to_servers_that_know_them() -> None:
     assert server.requests[0].headers["authorization"] == "Bearer k"
 
 
+@pytest.mark.parametrize("knows", [True, False])
+async def test_whether_a_server_knows_priorities_is_found_out(knows: bool) -> None:
+    """vLLM with the default policy refuses every request that has one."""
+
+    async def script(request: Request, reply: Reply) -> None:
+        if request.path == "/v1/models":
+            await reply.status(200, '{"data": [{"id": "m"}]}')
+        elif not knows and request.body.get("priority"):
+            await reply.status(400, '{"error": {"message": "Priority scheduling is not enabled."}}')
+        else:
+            await reply.status(200)
+            await reply.events(chunk([2], reason="stop"))
+
+    async with serving(script) as (policy, server):
+        await policy.check()
+        await policy.generate(PROMPT, SAMPLING, priority=Priority.SPECULATIVE)
+    assert server.requests[-1].body.get("priority") == (1 if knows else None)
+
+
 async def test_a08_a_server_that_ignores_the_stop_is_cut_and_hung_up_on() -> None:
     async def script(_request: Request, reply: Reply) -> None:
         await reply.status(200)
@@ -279,7 +298,7 @@ def stuck(*events: Any) -> Script:
 @pytest.mark.parametrize("script", [stuck(), stuck(chunk([5]))], ids=["before the first token", "in decode"])
 async def test_d01_cancelling_hangs_up(script: Script) -> None:
     async with serving(script) as (policy, server):
-        with anyio.move_on_after(0.1) as scope:
+        with anyio.move_on_after(0.5) as scope:
             await policy.generate(PROMPT, SAMPLING)
         assert scope.cancelled_caught
         await server.settled()
@@ -302,7 +321,8 @@ async def test_d02_cancelled_siblings_do_not_disturb_a_survivor() -> None:
                 async with anyio.create_task_group() as tasks:
                     for seed in (1, 2, 3):
                         tasks.start_soon(policy.generate, PROMPT, Sampling(max_tokens=4, seed=seed))
-                    await anyio.sleep(0.1)
+                    while len(server.requests) < 4:  # noqa: ASYNC110 - another task grows it
+                        await anyio.sleep(0.01)
                     tasks.cancel_scope.cancel()
         await server.settled()
     assert server.hung_up == 3

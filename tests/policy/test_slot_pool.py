@@ -10,10 +10,11 @@ import pytest
 from obsspec.policy.slot_pool import SlotPool
 from obsspec.policy.slots import SlotTable
 from obsspec.testing.virtual_clock import Backend, backend_options
-from obsspec.values import EngineError, Priority, Tokens
+from obsspec.values import EngineError, Priority, Sampling, Tokens
 
 pytestmark = pytest.mark.anyio
 
+SAMPLING = Sampling(8)
 ONE, TWO, THREE = (tuple(range(start, start + 200)) for start in (1000, 2000, 3000))
 
 
@@ -41,7 +42,7 @@ class Engine:
     async def use(
         self, name: str, prompt: Tokens = ONE, priority: Priority = Priority.COMMITTED, seconds: float = 1.0
     ) -> None:
-        async with self.pool.lease(prompt, priority) as lease:
+        async with self.pool.lease(prompt, SAMPLING, priority) as lease:
             self.order.append(name)
             await anyio.sleep(seconds)
             lease.held = prompt
@@ -55,6 +56,23 @@ async def test_committed_requests_go_first_and_each_kind_in_order() -> None:
             tasks.start_soon(engine.use, name, ONE, priority)
             await anyio.sleep(0.01)
     assert engine.order == ["running", "c1", "c2", "s1", "s2"]
+    assert engine.pool.busy == 0
+
+
+async def test_a_branch_that_is_claimed_while_it_waits_goes_before_all_speculation() -> None:
+    """By its age also before committed requests that came later; and what does not wait can not be promoted."""
+    engine = Engine()
+    async with anyio.create_task_group() as tasks:
+        for name, prompt in (("running", ONE), ("s1", ONE), ("s2", TWO), ("s3", THREE), ("c1", THREE)):
+            priority = Priority.COMMITTED if name == "c1" else Priority.SPECULATIVE
+            tasks.start_soon(engine.use, name, prompt, priority)
+            await anyio.sleep(0.01)
+        engine.pool.promote(TWO, Sampling(9))
+        engine.pool.promote((*TWO, 1), SAMPLING)
+        await anyio.sleep(0.01)
+        engine.pool.promote(TWO, SAMPLING)
+        engine.pool.promote(TWO, SAMPLING)
+    assert engine.order == ["running", "s2", "c1", "s1", "s3"]
     assert engine.pool.busy == 0
 
 
@@ -134,7 +152,7 @@ async def test_a_committed_request_waits_a_moment_for_the_branch_that_has_its_pr
         await anyio.sleep(0.5)
         branch.cancel()
         before = anyio.current_time()
-        async with engine.pool.lease((*ONE, 2), Priority.COMMITTED) as lease:
+        async with engine.pool.lease((*ONE, 2), SAMPLING, Priority.COMMITTED) as lease:
             assert lease.slot == 0
             assert anyio.current_time() - before < 0.01
 
@@ -146,7 +164,7 @@ async def test_a_committed_request_does_not_wait_for_a_branch_that_stays() -> No
         tasks.start_soon(engine.use, "branch", (*ONE, 1), Priority.SPECULATIVE, 60.0)
         await anyio.sleep(0.5)
         before = anyio.current_time()
-        async with engine.pool.lease((*ONE, 2), Priority.COMMITTED) as lease:
+        async with engine.pool.lease((*ONE, 2), SAMPLING, Priority.COMMITTED) as lease:
             assert lease.slot == 1
             assert anyio.current_time() - before < 0.1
         tasks.cancel_scope.cancel()

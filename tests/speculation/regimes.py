@@ -38,6 +38,7 @@ class Regime:
     depth: int = 1
     rollouts: int = 40
     prompt_tokens: tuple[int, int] = (0, 0)  # work before the first token
+    guarded: bool = False  # calls are sent ahead; tools are then transport
 
     def script(self, prompt: Tokens, random: Random) -> Tokens:
         """A turn of so many tokens, the last one of a rollout now and then."""
@@ -76,7 +77,7 @@ def play(regime: Regime, gate: Gate | None, world_model: OneSource | None = None
         )
         speculation = None
         if gate is not None:
-            settings = SpeculationSettings(depth=regime.depth)
+            settings = SpeculationSettings(depth=regime.depth, guarded=regime.guarded)
             speculation = Speculation(Shared(world_model or make_world_model(regime)), settings, gate)
         results = await Collector(policy, regime.concurrency, speculation).run(
             _job(i, regime) for i in range(regime.rollouts)
@@ -124,7 +125,11 @@ def _plan(right: float) -> Plan:
 
 def _job(number: int, regime: Regime) -> Job:
     random = Random(f"tool {number}")
+    seconds = [random.uniform(*regime.tool_s) for _ in range(12)]  # the same for a call, whenever it is sent
     environment = ScriptedEnvironment(
-        str(number), seeded_answers(str(number)), delay_s=lambda _: random.uniform(*regime.tool_s)
+        str(number),
+        seeded_answers(str(number)),
+        delay_s=lambda _: 0.0 if regime.guarded else random.uniform(*regime.tool_s),
+        way_s=lambda command: seconds[command % len(seconds)] / 2 if regime.guarded else 0.0,
     )
     return Job(environment, RolloutRules(toy_renderer(), Limits(8, 700, 20_000), str(number)))

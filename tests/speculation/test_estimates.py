@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from obsspec.speculation import estimates, load
 from obsspec.speculation.classes import command_class
-from obsspec.speculation.estimates import Estimates, Samples
+from obsspec.speculation.estimates import Estimates, Samples, later
 from obsspec.speculation.load import LoadModel
 from obsspec.values import ToolCall
 
@@ -67,6 +67,32 @@ def test_deeper_branches_have_the_tools_between_as_well() -> None:
     assert known.left_s(("cat", "cat", "cat"), 0.25) == pytest.approx((2.75,) * 4)
 
 
+def test_with_guards_the_tools_between_run_beside_each_other() -> None:
+    known = Estimates()
+    for _ in range(4):
+        known.tool_ran("cat", 1.0)
+        known.tool_ran("make", 3.0)
+        known.tool_ran("cat&cat", 2.0)
+    assert known.left_s(("cat", "make", "cat"), 0.25, guarded=True) == pytest.approx((3.0,) * 4)
+    assert known.left_s(("make", "cat"), 0.25, guarded=True) == pytest.approx((2.75,) * 4)
+    assert known.left_s(("cat&cat", "make"), 0.5, guarded=True) == pytest.approx((3.0,) * 4), "it is committed"
+    assert known.left_s(("make", "cat&cat", "cat"), 1.0, guarded=True) == pytest.approx((5.0,) * 4), "not sent ahead"
+
+
+def test_what_a_branch_lets_begin_is_hidden_too_as_far_as_there_is_time() -> None:
+    known = Estimates()
+    for _ in range(4):
+        known.tool_ran("cat", 2.0)
+        known.generated(0.5)
+    assert known.then_s(("cat",)) == 2.0
+    assert known.then_s(("cat&cat",)) == 2.0
+    assert known.then_s(("cat", "cat&cat")) == 0.0
+    left = known.left_s(("cat",), 0.0)
+    assert known.hidden_s(left) == pytest.approx(0.5)
+    assert known.hidden_s(left, 2.0) == pytest.approx(2.0), "no more than the wait that there is"
+    assert known.hidden_s(known.left_s(("cat",), 1.9), 2.0) == pytest.approx(0.1)
+
+
 def test_little_seen_classes_are_answered_by_all_together() -> None:
     known = Estimates()
     for _ in range(8):
@@ -85,7 +111,8 @@ def test_a_late_source_is_expected_later_and_later() -> None:
     assert known.prediction_s("lm").mean == pytest.approx(0.1)
     assert known.prediction_s("memory/transition") is known.prediction_s("memory")
     known.tool_ran("cat", 0.08)
-    assert known.ends_later_s(("cat",), "lm", 0.0) == pytest.approx((0.0,) * 8), "not before the tool is done"
+    left = later(known.left_s(("cat",), 0.0), known.prediction_s("lm").points)
+    assert left == pytest.approx((0.0,) * 8), "not before the tool is done"
 
 
 # Load ----------------------------------------------------------------------------------------------------------------
@@ -178,8 +205,8 @@ def test_the_classes_of_other_tools() -> None:
     assert command_class([ToolCall("python", {"code": "print(1)"})]) == "python"
     assert command_class([ToolCall("python", {"code": "import random"})]) == "python~"
     assert command_class([ToolCall("get_user", {"id": "7"})]) == "get_user"
-    assert command_class([ToolCall("a"), ToolCall("b")]) == "a+b"
-    assert command_class([ToolCall("a")] * 9) == "a+a+a+"
+    assert command_class([ToolCall("a"), ToolCall("b")]) == "a&b"
+    assert command_class([ToolCall("a")] * 9) == "a&a&a&"
     assert command_class([]) == ""
 
 

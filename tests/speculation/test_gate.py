@@ -130,6 +130,26 @@ def test_what_the_engine_would_queue_is_not_started() -> None:
     assert decision.why is Why.FULL
 
 
+def test_with_guards_short_turns_between_long_waits_are_worth_starting() -> None:
+    """A turn of 0.05 s hides itself at the most; with guards it lets the next wait of 2 s begin early."""
+    decisions: list[Decision] = []
+    for guarded in (False, True):
+        gate = ExpectedValueGate(GateSettings(guarded=guarded))
+        for ticket in range(8):
+            gate.saw(GenerationStarted(ticket, ticket))
+            gate.saw(GenerationEnded(ticket, ticket + 0.05, 4, finished=True))
+            gate.saw(ToolEnded("bash:cat", 2.0))
+        for _ in range(4):
+            gate.saw(settled(matched=False))
+        decisions.append(gate.starts(UNSURE))
+    plain, guarded = decisions
+    assert not plain.allowed
+    assert guarded.allowed
+    assert guarded.p == plain.p
+    assert guarded.cost_s == plain.cost_s, "the engine is busy for as long"
+    assert guarded.gain_s == pytest.approx(40 * plain.gain_s)
+
+
 def test_little_time_left_is_worth_little() -> None:
     gate = taught()
     early, late = gate.starts(UNSURE), gate.starts(Start(0, ("bash:cat",), "lm", 0.5, elapsed_s=1.9))
@@ -256,11 +276,11 @@ def test_a_refused_source_is_tried_now_and_then() -> None:
 def test_h06_failures_and_lateness_in_a_row_pause_it_and_silence_does_not(gate: Gate) -> None:
     look = Look(0, "bash:cat")
     for _ in range(20):
-        gate.saw(Settled("bash:cat", Outcome.FAILED))  # had nothing to say
+        gate.saw(Settled("bash:cat", Outcome.GATED))  # had nothing to say
     assert gate.predicts(look).allowed
-    for outcome, error in ((Outcome.FAILED, True), (Outcome.CANCEL, False), (Outcome.FAILED, True)):
+    for outcome in (Outcome.FAILED, Outcome.CANCEL, Outcome.FAILED):
         assert gate.predicts(look).allowed
-        gate.saw(Settled("bash:cat", outcome, error=error))
+        gate.saw(Settled("bash:cat", outcome))
     answers = [gate.predicts(look) for _ in range(5)]
     assert [decision.allowed for decision in answers] == [False] * 4 + [True]
     assert answers[0].why is Why.BROKEN

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from obsspec.speculation.decisions import What, Why
-from obsspec.speculation.expected_value import ExpectedValueGate
+from obsspec.speculation.expected_value import ExpectedValueGate, GateSettings
 from obsspec.speculation.gate import OpenGate
 from obsspec.values import Outcome
 from tests.speculation.regimes import Regime, play, ratio
@@ -57,6 +59,33 @@ def test_h05_long_generations_and_fast_tools_are_not_slower(prediction_s: float)
     gated, played = ratio(regime, ExpectedValueGate())
     assert gated <= 1.01
     assert prediction_s < 0.1 or played.branches == 0, "the tool is always faster"
+
+
+def guards() -> ExpectedValueGate:
+    return ExpectedValueGate(GateSettings(guarded=True))
+
+
+@pytest.mark.parametrize("right", [0.66, 0.9])
+def test_with_guards_and_an_idle_engine_it_gains_what_an_open_gate_gains(right: float) -> None:
+    regime = Regime(right, capacity=64, concurrency=4, depth=4, guarded=True)
+    gated, _ = ratio(regime, guards())
+    free, _ = ratio(regime, OpenGate())
+    plain, _ = ratio(replace(regime, guarded=False), ExpectedValueGate())
+    assert gated < free + 0.01
+    assert gated < plain - 0.02, "guards hide more"
+
+
+@pytest.mark.parametrize("right", [0.0, 0.66, 0.9])
+@pytest.mark.parametrize("tokens", [(8, 12), (30, 100)], ids=["short turns", "turns"])
+def test_h01_with_guards_a_saturated_engine_is_not_slower(tokens: tuple[int, int], right: float) -> None:
+    regime = Regime(right, capacity=2, concurrency=16, tokens=tokens, depth=4, guarded=True)
+    gated, _ = ratio(regime, guards())
+    assert gated <= 1.01
+
+
+def test_h05_with_guards_long_generations_and_fast_tools_are_not_slower() -> None:
+    gated, _ = ratio(replace(TIR, guarded=True, depth=4), guards())
+    assert gated <= 1.01
 
 
 def test_h06_a_world_model_that_is_always_late_is_left_alone() -> None:

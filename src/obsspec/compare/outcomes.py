@@ -27,7 +27,8 @@ class SettledTurn:
 
 @dataclass(frozen=True, slots=True)
 class OutcomeShares:
-    """Shares of attempts (they sum to 1); gated and failed are counts beside them.
+    """Shares of attempts (they sum to 1). Beside them are counted `gated` turns, which nothing was predicted for or may
+    start from, and `failed` ones, whose world model failed or said nothing usable.
 
     `would_match`: turns, gated ones included, with a right candidate in time.
 

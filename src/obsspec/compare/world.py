@@ -71,7 +71,8 @@ async def open_sources(settings: CompareSettings) -> AsyncGenerator[Mapping[str,
 def _weighing(settings: CompareSettings, load: Callable[[], int] | None, slots: int) -> ExpectedValueGate:
     """A tree of branches may grow beyond any number of slots; one for each rollout stays free of them."""
     spare = max(0, slots - settings.concurrency)
-    return ExpectedValueGate(GateSettings(slots=spare, shared_engine=settings.world_model == "same"), load=load)
+    weighed = GateSettings(slots=spare, shared_engine=settings.world_model == "same", guarded=settings.guarded)
+    return ExpectedValueGate(weighed, load=load)
 
 
 def _source(name: str, settings: CompareSettings, language: WorldModel, store: Store, gate: Gate) -> Source:

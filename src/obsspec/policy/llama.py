@@ -57,6 +57,9 @@ class LlamaPolicy:
         """Requests that hold a slot now."""
         return self._pool.busy
 
+    def promote(self, prompt: Tokens, sampling: Sampling) -> None:
+        self._pool.promote(prompt, sampling)
+
     async def generate(
         self,
         prompt: Tokens,
@@ -68,7 +71,7 @@ class LlamaPolicy:
         self._check(prompt, sampling)
         version = self.weight_version
         sampled = Sampled(sampling, on_tokens)
-        async with self._pool.lease(prompt, priority) as lease:
+        async with self._pool.lease(prompt, sampling, priority) as lease:
             try:
                 with engine_errors(_ENGINE):
                     ended = await self._stream(_request(prompt, sampling, lease.slot), sampled, lease, prompt)

@@ -5,10 +5,14 @@ Needs an engine that understands `return_token_ids` and `stop_token_ids`, as vLL
 
 from __future__ import annotations
 
+import uuid
 from typing import Any
 
+import anyio
 import httpx2
+from anyio.abc import TaskGroup
 
+from obsspec.policy.engine_load import EngineLoad
 from obsspec.policy.sampled import Sampled
 from obsspec.policy.transport import check_status, engine_errors, events, expected_shape, http_client
 from obsspec.protocols import OnTokens
@@ -28,7 +32,8 @@ _NO_OTHER_SAMPLER = {
 class TokenEndpointPolicy:
     """A `Policy` by URL; also a world model's engine. Use as an async context manager.
 
-    Cancelling closes the connection, which makes vLLM abort the request. Where the server goes on after a stop token,
+    Cancelling closes the connection, which makes vLLM abort the request. While the context is open, the engine is asked
+    once a second how busy it is. Where the server goes on after a stop token,
     or ignores the stop tokens, the generation is cut at the first of them all the same.
     """
 
@@ -39,14 +44,14 @@ class TokenEndpointPolicy:
         *,
         weight_version: str = "",
         api_key: str = "",
-        priorities: bool = False,
+        priorities: bool | None = None,
         timeout_s: float = 120.0,
         connections: int | None = None,
     ) -> None:
         """`url` with or without `/v1`. `weight_version`: set the attribute whenever new weights are published.
 
-        `priorities`: the server runs with `--scheduling-policy priority`. `timeout_s`: the longest silence.
-        `connections`: at most so many requests at a time, the others wait; None is no limit.
+        `priorities`: the server runs with `--scheduling-policy priority`; None: `check` finds out. `timeout_s`: the
+        longest silence. `connections`: at most so many requests at a time, the others wait; None is no limit.
         """
         root = url.rstrip("/").removesuffix("/v1")
         self._engine = f"engine {root}"
@@ -54,13 +59,26 @@ class TokenEndpointPolicy:
         self._priorities = priorities
         headers = {"authorization": f"Bearer {api_key}"} if api_key else {}
         self._client = http_client(f"{root}/v1", timeout_s=timeout_s, connections=connections, headers=headers)
+        self._load = EngineLoad(root, headers)
+        self._tasks: TaskGroup
         self.weight_version = weight_version or model
 
     async def __aenter__(self) -> TokenEndpointPolicy:
+        self._tasks = await anyio.create_task_group().__aenter__()
+        self._tasks.start_soon(self._load.watch, name="engine-load")
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._client.aclose()
+        self._tasks.cancel_scope.cancel()
+        try:
+            await self._tasks.__aexit__(None, None, None)  # so that an error of the body stays as it is
+        finally:
+            await self._client.aclose()
+
+    @property
+    def busy(self) -> int:
+        """Requests in flight at the engine now: ours, and those of others if the engine has a `/metrics` page."""
+        return self._load.busy
 
     async def check(self) -> None:
         """Raises `ConfigError` when nothing answers at the URL or the model is not served there."""
@@ -75,6 +93,16 @@ class TokenEndpointPolicy:
             raise ConfigError(f"{self._engine} answers no list of models: give the URL of a vLLM server")
         if self._model not in names:
             raise ConfigError(f"{self._engine} serves {', '.join(names)}, not {self._model}: name one of them")
+        if self._priorities is None:
+            self._priorities = await self._takes_priorities()
+
+    async def _takes_priorities(self) -> bool:
+        """vLLM refuses a priority unless it schedules by priority; a server that ignores it is not harmed by it."""
+        request = {"model": self._model, "prompt": [0], "max_tokens": 1, "priority": _PRIORITY[Priority.SPECULATIVE]}
+        try:
+            return (await self._client.post("/completions", json=request)).status_code == 200
+        except httpx2.HTTPError:
+            return False
 
     async def generate(
         self,
@@ -87,8 +115,9 @@ class TokenEndpointPolicy:
         version = self.weight_version
         sampled = Sampled(sampling, on_tokens)
         request = self._request(prompt, sampling, priority)
-        with engine_errors(self._engine):
-            async with self._client.stream("POST", "/completions", json=request) as response:
+        with self._load.request(), engine_errors(self._engine):
+            name = {"x-request-id": uuid.uuid4().hex}  # of this attempt: never used again
+            async with self._client.stream("POST", "/completions", json=request, headers=name) as response:
                 await check_status(response, self._engine)
                 ended = await self._read(response, sampled, prompt)
         return sampled.completion(ended, version)

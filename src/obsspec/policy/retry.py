@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 
 from obsspec.policy.transport import BusyError
-from obsspec.protocols import OnTokens, Policy
+from obsspec.protocols import OnTokens, Policy, Promotes
 from obsspec.values import Completion, EngineError, Priority, Sampling, Tokens
 
 
@@ -28,6 +28,10 @@ class Retrying:
     @property
     def weight_version(self) -> str:
         return self._policy.weight_version
+
+    def promote(self, prompt: Tokens, sampling: Sampling) -> None:
+        if isinstance(self._policy, Promotes):
+            self._policy.promote(prompt, sampling)
 
     async def generate(
         self,

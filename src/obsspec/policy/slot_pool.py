@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import anyio
 
 from obsspec.policy.slots import Placement, SlotTable
-from obsspec.values import EngineError, Priority, Tokens
+from obsspec.values import EngineError, Priority, Sampling, Tokens
 
 # A branch that has just been discarded lets go of its slot within a few turns of the event loop.
 _LET_GO_S = 0.05
@@ -30,6 +30,7 @@ class _Waiter:
     rank: int
     number: int
     prompt: Tokens = field(compare=False)
+    sampling: Sampling = field(compare=False)
     ready: anyio.Event = field(compare=False, default_factory=anyio.Event)
     lease: Lease | None = field(compare=False, default=None)
     placement: Placement | None = field(compare=False, default=None)
@@ -54,14 +55,14 @@ class SlotPool:
         return sum(slot.busy for slot in self._table.slots)
 
     @asynccontextmanager
-    async def lease(self, prompt: Tokens, priority: Priority) -> AsyncGenerator[Lease, None]:
+    async def lease(self, prompt: Tokens, sampling: Sampling, priority: Priority) -> AsyncGenerator[Lease, None]:
         """A slot for this prompt, idle at the engine, or soon: the engine queues for a slot that is being freed.
 
         Waits while all are in use. Cancelled at any point: the slot, if there is one, goes to the next in line.
         """
         if priority is Priority.COMMITTED:
             await self._let_go(prompt)
-        waiter = _Waiter(_RANK[priority], self._number, prompt)
+        waiter = _Waiter(_RANK[priority], self._number, prompt, sampling)
         self._number += 1
         heapq.heappush(self._waiting, waiter)
         self._assign()
@@ -73,6 +74,14 @@ class SlotPool:
             yield waiter.lease
         finally:
             self._finish(waiter)
+
+    def promote(self, prompt: Tokens, sampling: Sampling) -> None:
+        """A speculative request is committed now. If it waits, it goes before all that are not, by its age."""
+        for waiter in self._waiting:
+            if (waiter.prompt, waiter.sampling) == (prompt, sampling):
+                waiter.rank = _RANK[Priority.COMMITTED]
+                heapq.heapify(self._waiting)
+                return
 
     def _assign(self) -> None:
         while self._waiting:

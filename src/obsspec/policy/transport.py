@@ -33,6 +33,7 @@ def http_client(url: str, *, timeout_s: float, connections: int | None, headers:
         headers={"connection": "close"} | headers,
         timeout=httpx2.Timeout(timeout_s, connect=min(10.0, timeout_s), pool=None),
         limits=httpx2.Limits(max_connections=connections, max_keepalive_connections=0),
+        verify=url.startswith("https:"),  # making a TLS context costs 25 ms
         trust_env=False,
     )
 
@@ -43,7 +44,9 @@ def engine_errors(engine: str) -> Generator[None, None, None]:
     try:
         yield
     except httpx2.TimeoutException as error:
-        raise EngineError(f"{engine} did not answer in time ({type(error).__name__})") from error
+        may_still_run = isinstance(error, httpx2.ReadTimeout)  # nobody said that it is over: not to be run twice
+        message = f"{engine} did not answer in time ({type(error).__name__})"
+        raise EngineError(message, retryable=not may_still_run) from error
     except httpx2.HTTPError as error:
         raise EngineError(f"{engine}: {type(error).__name__}: {error}") from error
 

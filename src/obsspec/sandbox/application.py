@@ -4,6 +4,7 @@
     PUT    /sandboxes/{id}            open one from a spec; the client chooses the id, so it may be repeated
     POST   /sandboxes/{id}/execute    {"sequence": n, "command": text} -> an observation
     POST   /sandboxes/{id}/execute_if {"command": text, "after": n, "digest": h} -> an observation | {"refused": why}
+           Both with "stream": true: lines, {"begins": text} while the command runs, the last one the answer or an error
     GET    /sandboxes/{id}/tree       every path under HOME
     DELETE /sandboxes/{id}            close; answers when no process is left
 
@@ -14,7 +15,6 @@ it has not begun; if it has, it goes on, and the same request gets its answer.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import anyio
@@ -23,12 +23,14 @@ from starlette.applications import Starlette
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from obsspec.sandbox import wire
+from obsspec.sandbox.execution import Execution
 from obsspec.sandbox.latency import LatencySpec
 from obsspec.sandbox.local import LocalSandboxes
 from obsspec.sandbox.room import Room
-from obsspec.values import ConfigError, Observation, Refused, SandboxError
+from obsspec.values import ConfigError, SandboxError
 
 ABANDONED = 499  # nobody reads this answer
 
@@ -84,13 +86,13 @@ class Sandboxes:
     async def _execute(self, request: Request) -> Response:
         data = await request.json()
         sequence, call = int(data["sequence"]), wire.shell_call(data["command"])
-        room = self._room(request)
-        return await _while_connected(request, lambda: room.execute(sequence, call))
+        execution = await self._room(request).execute(sequence, call)
+        return await _answer(request, execution, stream=bool(data.get("stream")))
 
     async def _execute_if(self, request: Request) -> Response:
-        call, guard = wire.guarded_from_json(await request.json())
-        room = self._room(request)
-        return await _while_connected(request, lambda: room.execute_if(call, guard))
+        data = await request.json()
+        execution = await self._room(request).execute_if(*wire.guarded_from_json(data))
+        return await _answer(request, execution, stream=bool(data.get("stream")))
 
     async def _tree(self, request: Request) -> Response:
         return _json(wire.tree_to_json(await self._room(request).tree()))
@@ -102,14 +104,16 @@ class Sandboxes:
             raise SandboxError(f"no sandbox {_name(request)!r} on this server") from None
 
 
-async def _while_connected(request: Request, ask: Callable[[], Awaitable[Observation | Refused]]) -> Response:
+async def _answer(request: Request, execution: Execution, *, stream: bool) -> Response:
     """The answer, unless the client hangs up: that cancels."""
+    if stream:
+        return _Lines(execution)
     answer = Response(status_code=ABANDONED)
     failure: SandboxError | None = None
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(_cancel_on_disconnect, request, tasks.cancel_scope)
+        tasks.start_soon(_cancel_on_disconnect, request.receive, tasks.cancel_scope)
         try:
-            answer = _json(wire.answer_to_json(await ask()))
+            answer = _json(wire.answer_to_json(await execution.wait()))
         except SandboxError as error:  # leaves the group as itself, not inside an exception group
             failure = error
         tasks.cancel_scope.cancel()
@@ -118,8 +122,31 @@ async def _while_connected(request: Request, ask: Callable[[], Awaitable[Observa
     return answer
 
 
-async def _cancel_on_disconnect(request: Request, scope: anyio.CancelScope) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
+class _Lines(Response):
+    """How the answer begins, line by line as far as that is known, and then the answer."""
+
+    def __init__(self, execution: Execution) -> None:
+        super().__init__()
+        self._execution = execution
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def line(data: wire.Json, more: bool = True) -> None:
+            await send({"type": "http.response.body", "body": wire.dump(data) + b"\n", "more_body": more})
+
+        headers = [(b"content-type", b"application/x-ndjson")]
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_cancel_on_disconnect, receive, tasks.cancel_scope)
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            try:
+                last = wire.answer_to_json(await self._execution.wait(lambda text: line({"begins": text})))
+            except SandboxError as error:
+                last = _error(error)
+            await line(last, more=False)
+            tasks.cancel_scope.cancel()
+
+
+async def _cancel_on_disconnect(receive: Receive, scope: anyio.CancelScope) -> None:
+    while (await receive())["type"] != "http.disconnect":
         pass
     scope.cancel()
 
@@ -137,9 +164,13 @@ async def _nobody(request: Request, error: Exception) -> Response:
 
 
 async def _refuse(request: Request, error: Exception) -> Response:
-    status, kind = 400, "request"
+    data = _error(error)
+    return _json(data, {"config": 503, "sandbox": 502}.get(data["kind"], 400))
+
+
+def _error(error: Exception) -> wire.Json:
     if isinstance(error, ConfigError):
-        status, kind = 503, "config"
-    elif isinstance(error, SandboxError):
-        status, kind = 502, "sandbox"
-    return _json({"error": f"{error}" if kind != "request" else f"malformed request: {error!r}", "kind": kind}, status)
+        return {"error": str(error), "kind": "config"}
+    if isinstance(error, SandboxError):
+        return {"error": str(error), "kind": "sandbox"}
+    return {"error": f"malformed request: {error!r}", "kind": "request"}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from functools import partial
 
 import anyio
 
 from obsspec.history import History, Judgement
+from obsspec.protocols import Hear
 from obsspec.values import Guard, Observation, Refusal, Refused, SandboxError, ToolCall
 
 KEPT = 32  # answers of guarded calls that may be asked for again: more than are ever under way
@@ -21,7 +23,8 @@ class Performed:
     jobs: bool = False
 
 
-Perform = Callable[[ToolCall], Awaitable[Performed]]
+Say = Callable[[str], None]  # called with what the observation's text is certain to begin with
+Perform = Callable[[ToolCall, Say | None], Awaitable[Performed]]
 
 
 @dataclass(slots=True)
@@ -39,6 +42,7 @@ class Commands:
     def __init__(self, perform: Perform) -> None:
         self.turn = anyio.Lock(fast_acquire=True)  # held by whoever uses the sandbox
         self.history = History()
+        self.hear: Hear | None = None  # as in `StreamingSandbox.listen`
         self._perform = perform
         self._ran: dict[int, _Ran] = {}  # by number
         self._news = anyio.Event()
@@ -95,9 +99,10 @@ class Commands:
         return ran.answer
 
     async def _run(self, call: ToolCall) -> Observation:
-        self.history.begin()
+        number = self.history.begin()
+        say = partial(self.hear, number) if self.hear else None
         try:
-            performed = await self._perform(call)
+            performed = await self._perform(call, say)
             self.history.end(call, performed.observation, jobs=performed.jobs)
         finally:
             news, self._news = self._news, anyio.Event()

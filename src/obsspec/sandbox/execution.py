@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 import anyio
 
 from obsspec.values import Observation, Refused, SandboxError, ToolCall
+
+Hear = Callable[[str], Awaitable[None]]
 
 
 class Execution:
@@ -20,6 +24,8 @@ class Execution:
         self.done = anyio.Event()
         self.result: Observation | Refused | SandboxError = SandboxError(f"call {sequence} was abandoned")
         self.kept = False
+        self.beginning = ""  # of the text that will be the result, as far as it has arrived
+        self._news = anyio.Event()
         self._waiting = 0
 
     def keep(self) -> bool:
@@ -27,13 +33,42 @@ class Execution:
         self.kept = not self.scope.cancel_called
         return self.kept
 
-    async def wait(self) -> Observation | Refused:
-        """Cancelling the last waiter withdraws the call, and kills what it runs unless it is kept.
+    def begins(self, text: str) -> None:
+        """It is certain that the result begins like this."""
+        if not self.done.is_set() and len(text) > len(self.beginning):
+            self.beginning = text
+            self._tell()
+
+    def end(self) -> None:
+        """The result is there."""
+        self.done.set()
+        self._tell()
+
+    def _tell(self) -> None:
+        news, self._news = self._news, anyio.Event()
+        news.set()
+
+    async def _listen(self, hear: Hear) -> None:
+        heard = ""
+        while not self.done.is_set():
+            news = self._news
+            if self.beginning != heard:
+                heard = self.beginning
+                await hear(heard)
+            else:
+                await news.wait()
+
+    async def wait(self, hear: Hear | None = None) -> Observation | Refused:
+        """The result; until it is there, `hear` gets its beginnings.
+
+        Cancelling the last waiter withdraws the call, and kills what it runs unless it is kept.
 
         Raises `SandboxError`.
         """
         self._waiting += 1
         try:
+            if hear is not None:
+                await self._listen(hear)
             await self.done.wait()
         finally:
             self._waiting -= 1

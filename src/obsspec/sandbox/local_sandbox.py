@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from obsspec.protocols import Hear
 from obsspec.sandbox import canonical
+from obsspec.sandbox.beginning import Beginning
 from obsspec.sandbox.channel import Channel, Frame
-from obsspec.sandbox.commands import Commands, Performed
+from obsspec.sandbox.commands import Commands, Performed, Say
 from obsspec.sandbox.inside import fields as wire
 from obsspec.sandbox.limits import Limits
 from obsspec.sandbox.requests import ANSWER_S, Requests
@@ -61,23 +63,33 @@ class LocalSandbox:
         """As `GuardedSandbox.execute_if`; cancelled while it runs, it is killed. `wanted`: see `Commands`."""
         return await self._commands.execute_if(call, guard, wanted)
 
+    def listen(self, hear: Hear) -> None:
+        """As `StreamingSandbox.listen`: of each command's stdout the first 32 KiB, in whole lines."""
+        self._commands.hear = hear
+
     async def run(self, call: ToolCall) -> CommandResult:
         """Run it before the canonical rule, for those who use no guards: afterwards none holds."""
         async with self.turn:
             self._commands.history.begin()
-            return await self._run(call)
+            return await self._run(call, None)
 
-    async def _perform(self, call: ToolCall) -> Performed:
-        result = await self._run(call)
+    async def _perform(self, call: ToolCall, say: Say | None) -> Performed:
+        result = await self._run(call, say)
         return Performed(self.observe(result), result.jobs)
 
-    async def _run(self, call: ToolCall) -> CommandResult:
+    async def _run(self, call: ToolCall, say: Say | None) -> CommandResult:
         command = wire.text(call.command)
         self.log.append(call.command)
         if b"\0" in command:
             return CommandResult(b"", b"bash: the command contains a NUL byte", 126)
-        request = [b"run", command, wire.number(self._timeout_s)]
-        return _result(await self.requests.ask(request, self._timeout_s + ANSWER_S))
+        request = [b"run", command, wire.number(self._timeout_s), *([] if say is None else [b"parts"])]
+        beginning = Beginning(self._max_characters)
+
+        def on_part(lines: bytes) -> None:
+            if say is not None and beginning.add(lines):
+                say(beginning.text)
+
+        return _result(await self.requests.ask(request, self._timeout_s + ANSWER_S, on_part))
 
     def observe(self, result: CommandResult) -> Observation:
         """What the policy sees of it."""

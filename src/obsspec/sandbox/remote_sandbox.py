@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from bisect import bisect_left
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, cast
 
 import anyio
 import httpx2
 
+from obsspec.protocols import Hear
 from obsspec.sandbox import wire
 from obsspec.sandbox.spec import SandboxSpec, Tree
 from obsspec.values import ConfigError, Guard, Observation, Refused, SandboxError, ToolCall
@@ -32,6 +35,7 @@ class RemoteSandbox:
         self._turn = anyio.Lock()
         self._sequence = 0  # of the last command that is known to have been sent, or to have run ahead
         self._numbers: list[int] = []  # of the commands in `log`
+        self._hear: Hear | None = None
 
     async def open(self, spec: SandboxSpec) -> None:
         await self._ask("PUT", "", wire.spec_to_json(spec))
@@ -41,14 +45,19 @@ class RemoteSandbox:
         async with self._turn:
             self._note(self._sequence + 1, call)
             data = {"sequence": self._sequence, "command": call.command}
-            return wire.observation_from_json(await self._ask("POST", "/execute", data))
+            return wire.observation_from_json(await self._ask_to_run(self._sequence, "/execute", data))
 
     async def execute_if(self, call: ToolCall, guard: Guard) -> Observation | Refused:
         """As `GuardedSandbox.execute_if`. The answer may come before those of earlier commands."""
-        answer = wire.answer_from_json(await self._ask("POST", "/execute_if", wire.guarded_to_json(call, guard)))
+        data = wire.guarded_to_json(call, guard)
+        answer = wire.answer_from_json(await self._ask_to_run(guard.after + 1, "/execute_if", data))
         if isinstance(answer, Observation):
             self._note(guard.after + 1, call)
         return answer
+
+    def listen(self, hear: Hear) -> None:
+        """As `StreamingSandbox.listen`."""
+        self._hear = hear
 
     def _note(self, number: int, call: ToolCall) -> None:
         """Command `number` was sent, or ran ahead."""
@@ -72,10 +81,38 @@ class RemoteSandbox:
 
     async def _ask(self, method: str, path: str, data: wire.Json | None = None) -> Any:
         content = None if data is None else wire.dump(data)
+
+        async def once() -> Any:
+            return _result(await self._client.request(method, self._path + path, content=content))
+
+        return await self._insist(once)
+
+    async def _ask_to_run(self, number: int, path: str, data: wire.Json) -> Any:
+        """Command `number`, told of while it runs if somebody listens."""
+        hear = self._hear
+        if hear is None:
+            return await self._ask("POST", path, data)
+        content = wire.dump({**data, "stream": True})
+
+        async def once() -> Any:
+            async with self._client.stream("POST", self._path + path, content=content) as response:
+                if response.status_code != 200:
+                    await response.aread()
+                    return _result(response)
+                message: wire.Json = {"error": "the sandbox server gave no answer"}
+                async for line in response.aiter_lines():
+                    message = json.loads(line)
+                    if "begins" in message:
+                        hear(number, message["begins"])
+                return _checked(message)
+
+        return await self._insist(once)
+
+    async def _insist(self, once: Callable[[], Awaitable[Any]]) -> Any:
+        """Again, where the way there or back failed."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
-                response = await self._client.request(method, self._path + path, content=content)
-                return _result(response)
+                return await once()
             except httpx2.TransportError as error:
                 if attempt == ATTEMPTS or isinstance(error, httpx2.TimeoutException):
                     reason = str(error) or type(error).__name__
@@ -84,12 +121,18 @@ class RemoteSandbox:
         raise AssertionError("unreachable")
 
 
-def _result(response: httpx2.Response) -> Any:
-    if response.status_code == 200:
-        return response.json()
+def _result(response: httpx2.Response) -> wire.Json:
+    """Its body, unless it says that something went wrong: that is raised."""
     try:
-        data = response.json()
-        message, kind = str(data["error"]), str(data["kind"])
-    except (ValueError, KeyError, TypeError):
-        message, kind = f"HTTP {response.status_code} from the sandbox server", "sandbox"
-    raise (ConfigError if kind == "config" else SandboxError)(message)
+        data: Any = response.json()
+    except ValueError:
+        data = None
+    if isinstance(data, dict) and (response.status_code == 200 or "error" in data):
+        return _checked(cast("wire.Json", data))
+    raise SandboxError(f"HTTP {response.status_code} from the sandbox server")
+
+
+def _checked(data: wire.Json) -> wire.Json:
+    if "error" not in data:
+        return data
+    raise (ConfigError if data.get("kind") == "config" else SandboxError)(str(data["error"]))

@@ -11,7 +11,7 @@ from obsspec.sandbox.local import LocalSandboxes
 from obsspec.sandbox.local_sandbox import LocalSandbox
 from obsspec.sandbox.spec import SandboxSpec, Tree
 from obsspec.sandbox.wire import seed_of
-from obsspec.values import ConfigError, Guard, Observation, Refused, SandboxError, ToolCall
+from obsspec.values import ConfigError, Guard, SandboxError, ToolCall
 
 
 class Room:
@@ -28,6 +28,7 @@ class Room:
         self._latency = latency
         self._seed = seed_of(spec)
         self._last: Execution | None = None
+        self._running: dict[int, tuple[Execution, float]] = {}  # by number, with the way back; only one does run
         self._failure: ConfigError | SandboxError | None = None
         self._scope = anyio.CancelScope()
         self._opened = anyio.Event()  # or failed to
@@ -40,6 +41,7 @@ class Room:
         try:
             with self._scope:
                 async with self._sandboxes.open(self._spec) as self._sandbox, anyio.create_task_group() as self._tasks:
+                    self._sandbox.listen(self._hear)
                     self._opened.set()
                     await anyio.sleep_forever()
         except (ConfigError, SandboxError) as error:
@@ -61,8 +63,8 @@ class Room:
         self._scope.cancel()
         await self._closed.wait()
 
-    async def execute(self, sequence: int, call: ToolCall) -> Observation:
-        """Raises `SandboxError`, also for a number that is too old to have its result kept."""
+    async def execute(self, sequence: int, call: ToolCall) -> Execution:
+        """Raises `SandboxError` for a number that is too old to have its result kept."""
         await self.ready()
         last = self._last
         if last is None or sequence > last.sequence:
@@ -72,19 +74,14 @@ class Room:
             execution = last
         else:
             raise SandboxError(f"call {sequence} is older than the last one, {last.sequence}")
-        result = await execution.wait()
-        assert isinstance(result, Observation)
-        return result
+        return execution
 
-    async def execute_if(self, call: ToolCall, guard: Guard) -> Observation | Refused:
-        """Cancelled before it runs, the call is withdrawn; once it runs it goes on, and may be asked for again.
-
-        Raises `SandboxError`.
-        """
+    async def execute_if(self, call: ToolCall, guard: Guard) -> Execution:
+        """Given up before it runs, the call is withdrawn; once it runs it goes on, and may be asked for again."""
         await self.ready()
         execution = Execution(guard.after + 1, call)
         self._tasks.start_soon(self._perform_if, execution, guard)
-        return await execution.wait()
+        return execution
 
     async def tree(self) -> Tree:
         await self.ready()
@@ -98,19 +95,20 @@ class Room:
             with execution.scope:
                 await self._there_and_back(execution, None)
         finally:
-            execution.done.set()
+            execution.end()
 
     async def _perform_if(self, execution: Execution, guard: Guard) -> None:
         try:
             with execution.scope:
                 await self._there_and_back(execution, guard)
         finally:
-            execution.done.set()
+            execution.end()
 
     async def _there_and_back(self, execution: Execution, guard: Guard | None) -> None:
         call, number = execution.call, execution.sequence
         way_s = self._latency.draw(self._seed, number) / 2
         await anyio.sleep(way_s)
+        self._running[number] = execution, way_s
         try:
             if guard is None:
                 execution.result = await self._sandbox.execute(call, number)
@@ -118,4 +116,18 @@ class Room:
                 execution.result = await self._sandbox.execute_if(call, guard, execution.keep)
         except SandboxError as error:
             execution.result = error
+        finally:
+            if self._running.get(number, (None,))[0] is execution:
+                del self._running[number]
         await anyio.sleep(way_s)
+
+    def _hear(self, number: int, beginning: str) -> None:
+        """A command says how its answer begins: that takes its time on the wire too."""
+        if number in self._running:
+            execution, way_s = self._running[number]
+            self._tasks.start_soon(self._bring, execution, beginning, way_s)
+
+    @staticmethod
+    async def _bring(execution: Execution, beginning: str, way_s: float) -> None:
+        await anyio.sleep(way_s)
+        execution.begins(beginning)

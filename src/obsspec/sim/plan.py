@@ -123,14 +123,14 @@ class Plan:
 
     def line(self, sources: tuple[str, ...], depth: int, breadth: int, *, guarded: bool, gated: bool = True) -> Planned:
         world = World(self._workload())
-        make = partial(self._parts, sources, depth * breadth, gated)
+        make = partial(self._parts, sources, depth * breadth, gated, guarded)
         arm = Arm(world, make, SpeculationSettings(depth, breadth, guarded=guarded), self.concurrency)
         return Planned(sources, depth, breadth, guarded, simulate(arm, self.on_rollout))
 
-    def _parts(self, sources: tuple[str, ...], branches: int, gated: bool, world: World) -> Parts:
+    def _parts(self, sources: tuple[str, ...], branches: int, gated: bool, guarded: bool, world: World) -> Parts:
         policy = self._server(world, branches)
         spare = self.concurrency * branches if self.run.chunk else 0
-        settings = GateSettings(slots=spare, shared_engine=self._shares)
+        settings = GateSettings(slots=spare, shared_engine=self._shares, guarded=guarded)
         gate: Gate = ExpectedValueGate(settings, load=lambda: policy.in_flight) if gated else OpenGate()
         return Parts(policy, Shared(self._source(sources, world, policy)), gate)
 

@@ -131,10 +131,10 @@ def _observation(point: Point, world: World) -> Parts:
     return Parts(policy, Shared(ServedSource("lm", world, policy, _skills(point))))
 
 
-def _cascade(point: Point, world: World) -> Parts:
+def _cascade(point: Point, world: World, *, guarded: bool = False) -> Parts:
     """The shipped gate and cascade: a cheap source that is silent about some calls, and the same language model."""
     policy = _server(world)
-    gate = ExpectedValueGate(GateSettings(slots=SLOTS), load=lambda: policy.in_flight)
+    gate = ExpectedValueGate(GateSettings(slots=SLOTS, guarded=guarded), load=lambda: policy.in_flight)
     known = {
         name: replace(s, silent=1 - CHEAP_SHARE, match=s.match * CHEAP_SHARE) for name, s in _skills(point).items()
     }
@@ -148,7 +148,7 @@ def _cascade(point: Point, world: World) -> Parts:
 ARMS = {
     "observation": Speculative(_observation, SpeculationSettings(1, 1)),
     "cascade": Speculative(_cascade, SpeculationSettings(4, 1)),
-    "guarded": Speculative(_cascade, SpeculationSettings(4, 1, guarded=True)),
+    "guarded": Speculative(partial(_cascade, guarded=True), SpeculationSettings(4, 1, guarded=True)),
 }
 GATED = ("cascade", "guarded")  # arms that must never be slower than the sequential pipeline
 NEVER_BELOW = 0.99

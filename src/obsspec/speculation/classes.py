@@ -10,6 +10,7 @@ from obsspec.values import ToolCall
 
 WORDS = 4  # programs of a command line that count
 CALLS = 3
+AND = "&"  # between the calls of one turn
 
 _QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"", re.DOTALL)
 _BODY = re.compile(r"(<<-?\s*\S+[^\n]*)\n.*", re.DOTALL)  # a here-document, and whatever follows it
@@ -29,7 +30,12 @@ def command_class(calls: Sequence[ToolCall]) -> str:
 
     Equal calls have equal classes. The texts of arguments do not count.
     """
-    return "+".join(_of_call(call) for call in calls[:CALLS]) + ("+" if len(calls) > CALLS else "")
+    return AND.join(_of_call(call) for call in calls[:CALLS]) + (AND if len(calls) > CALLS else "")
+
+
+def is_sent_ahead(kinds: Sequence[str]) -> bool:
+    """Whether unverified turns of these classes are sent ahead, with guards: those of one call each."""
+    return not any(AND in kind for kind in kinds)
 
 
 def _of_call(call: ToolCall) -> str:

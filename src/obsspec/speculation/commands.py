@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from obsspec.speculation.decisions import Decision, Said
-from obsspec.values import Completion, GenerationKey, Outcome, ToolCall
+from obsspec.values import Completion, GenerationKey, Guard, Outcome, ToolCall
 
 
 class DiscardReason(StrEnum):
@@ -24,6 +24,13 @@ class Generate:
     node: int
     key: GenerationKey
     speculative: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Promote:
+    """The loop waits for the generation of `node`, which was started as speculation and has not ended."""
+
+    node: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +52,8 @@ class ExecuteGuarded:
     """Send the call of `node`'s turn ahead, under the condition that all observations above it are right."""
 
     node: int
+    call: ToolCall
+    guard: Guard
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +112,7 @@ class Decided:
 
 Command = (
     Generate
+    | Promote
     | Predict
     | CancelPrediction
     | ExecuteGuarded

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import count
 
 from obsspec.protocols import Continuation, Followup
 from obsspec.speculation.classes import command_class
 from obsspec.speculation.commands import (
-    CancelPrediction,
     Command,
     Decided,
     Discard,
@@ -26,22 +24,23 @@ from obsspec.speculation.commands import (
     HandOver,
     HandOverFailure,
     Predict,
+    Promote,
     Release,
-    Settle,
 )
 from obsspec.speculation.completions import extends
-from obsspec.speculation.decisions import Look, Said, Start
+from obsspec.speculation.contradiction import contradicts
+from obsspec.speculation.decisions import Look, Start
 from obsspec.speculation.gate import Gate
 from obsspec.speculation.node import Attempt, Candidate, Generation, Node, Origin
+from obsspec.speculation.settling import settle
+from obsspec.speculation.tree import Tree
 from obsspec.values import (
     Completion,
     Context,
     Exchange,
     GenerationKey,
     Observation,
-    Outcome,
     Prediction,
-    Tokens,
     Turn,
 )
 
@@ -60,31 +59,31 @@ class Controller:
         self._gate = gate
         self._depth = depth
         self._breadth = breadth
-        self._ids = count()
-        self._nodes: dict[int, Node] = {}
-        self._head: Node | None = None
+        self._tree = Tree()
         self._waiting = False
         self._next_level = 0  # the level of the next head when there is none
-        self._history: list[Exchange] = []  # exchanges of the committed turns before the head
+        self._begun = (0, "")  # the command that was last heard of, and how its observation begins
         self._closed = False
         self.guarded = False
         self.deepest = 0  # the longest chain of unverified observations that started a generation
 
     @property
     def nodes(self) -> int:
-        return len(self._nodes)
+        return len(self._tree)
 
     @property
     def head(self) -> Node | None:
-        return self._head
+        return self._tree.head
 
     def level(self, node_id: int) -> int:
         """The turn number of a node in the tree."""
-        return self._nodes[node_id].level
+        node = self._tree.get(node_id)
+        assert node is not None
+        return node.level
 
     def candidates(self, node_id: int) -> int:
         """How many distinct observations of a node's turn were predicted in time; 0 for a node not in the tree."""
-        node = self._nodes.get(node_id)
+        node = self._tree.get(node_id)
         return len(node.candidates) if node is not None else 0
 
     # Events -----------------------------------------------------------------------------------------------------
@@ -93,41 +92,47 @@ class Controller:
         """The loop makes its next call. A branch with exactly this key becomes the head; all others are dropped."""
         if self._closed:
             raise RuntimeError("the session is closed")
-        head = self._head
+        head = self._tree.head
         if self._waiting:
             raise RuntimeError("one call at a time: the previous call is not answered yet")
         if head is None:
             return self._start_head(key, self._next_level)
-        commands = self._settle(head, key.prompt)
+        commands = settle(head, key.prompt)
         child = next((each for each in head.children if each.key == key), None)
         for other in list(head.children):
             if other is not child:
                 same = other.key.prompt == key.prompt
                 commands += self._discard(other, DiscardReason.SUPERSEDED if same else DiscardReason.MISMATCH)
         commands += self._release(head)
-        if len(self._history) == head.level:  # no `observed` told us what the turn's observations were
-            self._history.append(self._exchange(head, child))
+        self._tree.commit(head, child)
         if child is None:
             return commands + self._start_head(key, head.level + 1)
         return commands + self._promote(child)
 
     def observed(self, observations: Sequence[Observation]) -> list[Command]:
         """All tools of the head's turn are done: branches on another observation are dropped at once."""
-        head = self._head
+        head = self._tree.head
         if head is None or self._waiting or not head.has_calls or head.settled or head.completion is None:
             return []
         follow = self._follow(head, observations) if head.candidates else None
         real = follow.prompt if follow else ()
-        commands = self._settle(head, real)
+        commands = settle(head, real)
         assert head.turn is not None
-        self._history.append(Exchange(head.turn.calls, tuple(observations)))
+        self._tree.history.append(Exchange(head.turn.calls, tuple(observations)))
         for child in list(head.children):
             if child.key.prompt != real:
                 commands += self._discard(child, DiscardReason.MISMATCH)
         return commands
 
+    def partly_observed(self, number: int, beginning: str) -> list[Command]:
+        """The observation of the sandbox's command `number` is certain to begin like this, however it ends: branches
+        on another one are dropped at once. Nothing is ever kept for it: that takes the whole observation.
+        """
+        self._begun = (number, beginning)
+        return self._contradict()
+
     def completed(self, node_id: int, completion: Completion) -> list[Command]:
-        node = self._nodes.get(node_id)
+        node = self._tree.get(node_id)
         if node is None or node.generation is not Generation.RUNNING:
             return []
         node.generation = Generation.DONE
@@ -138,11 +143,11 @@ class Controller:
     def generation_failed(self, node_id: int) -> list[Command]:
         """A speculative node leaves the tree. If the loop asks for its key, or waits for it, the call is made afresh:
         what went wrong with a guess never reaches the loop."""
-        node = self._nodes.get(node_id)
+        node = self._tree.get(node_id)
         if node is None or node.generation is not Generation.RUNNING:
             return []
         node.generation = Generation.FAILED
-        if node is not self._head:
+        if node is not self._tree.head:
             return self._discard(node, DiscardReason.FAILED)
         if node.origin is not None:
             return [*self._drop_head(DiscardReason.FAILED), *self._start_head(node.key, node.level)]
@@ -150,7 +155,7 @@ class Controller:
 
     def abandoned(self) -> list[Command]:
         """The loop gave its call up before it had the result: if it calls again, that is the same turn again."""
-        if self._head is None or self._head.settled:
+        if self._tree.head is None or self._tree.head.settled:
             return []
         return self._drop_head(DiscardReason.ABANDONED)
 
@@ -162,16 +167,18 @@ class Controller:
         `weight_version`: the policy's version now, when only a call on the same version may claim the branch.
         `elapsed_s`: since the head's turn was handed over.
         """
-        node = self._nodes.get(node_id)
+        node = self._tree.get(node_id)
         if node is None or node.attempt is not Attempt.PENDING or len(node.candidates) >= self._breadth:
             return []
+        node.spoken = True
         return self._branch(node, prediction, weight_version, elapsed_s)
 
-    def prediction_ended(self, node_id: int) -> list[Command]:
-        """No more candidates will come, for whatever reason."""
-        node = self._nodes.get(node_id)
+    def prediction_ended(self, node_id: int, *, failed: bool = False) -> list[Command]:
+        """No more candidates will come. A world model that had nothing to say has not `failed`."""
+        node = self._tree.get(node_id)
         if node is not None and node.attempt is Attempt.PENDING:
-            node.attempt = Attempt.PREDICTED if node.candidates else Attempt.FAILED
+            silent = Attempt.FAILED if failed or node.spoken else Attempt.SILENT
+            node.attempt = Attempt.PREDICTED if node.candidates else silent
         return []
 
     def closed(self) -> list[Command]:
@@ -179,52 +186,36 @@ class Controller:
         if self._closed:
             return []
         self._closed = True
-        head = self._head
+        head = self._tree.head
         if head is None:
             return []
         if self._waiting:
             return self._drop_head(DiscardReason.CLOSED)
-        commands = self._settle(head, None)
+        commands = settle(head, None)
         for child in list(head.children):
             commands += self._discard(child, DiscardReason.CLOSED)
-        self._head = None
+        self._tree.head = None
         return commands + self._release(head)
-
-    # What a prediction of `node` may know ------------------------------------------------------------------------
 
     def context(self, node_id: int) -> Context | None:
         """The world model's view of a node in the tree: token history and exchanges, predicted ones included."""
-        node = self._nodes.get(node_id)
-        if node is None or node.completion is None or node.turn is None:
-            return None
-        predicted: list[Exchange] = []
-        above = node
-        while above.parent is not None:
-            assert above.parent.turn is not None
-            predicted.append(Exchange(above.parent.turn.calls, above.observations))
-            above = above.parent
-        committed = self._history[: above.level]
-        return Context(
-            node.key.prompt,
-            node.completion.token_ids,
-            node.turn.calls,
-            (*committed, *reversed(predicted)),
-            committed=len(committed),
-        )
+        node = self._tree.get(node_id)
+        return self._tree.context(node) if node is not None else None
 
     # Transitions ------------------------------------------------------------------------------------------------
 
     def _start_head(self, key: GenerationKey, level: int) -> list[Command]:
-        self._head = self._add(key, level)
-        self._waiting = True
-        return [Generate(self._head.id, key, speculative=False)]
+        head = self._tree.head = self._tree.add(key, level)
+        self._waiting, self._begun = True, (0, "")  # whatever was heard was not of this turn
+        return [Generate(head.id, key, speculative=False)]
 
     def _promote(self, node: Node) -> list[Command]:
         """The branch is the committed turn now: whatever it sampled, it is kept and finished."""
-        self._head = node
+        self._tree.head = node
         node.parent = None
         self._waiting = True
-        commands = self._hand_over(node)
+        commands: list[Command] = self._hand_over(node) or [Promote(node.id)]
+        commands += self._contradict()
         for below in node.subtree():  # one observation is verified: the chain may grow by one, and is more likely
             commands += self._maybe_send_ahead(below)
             commands += self._maybe_predict(below)
@@ -234,7 +225,7 @@ class Controller:
         return commands
 
     def _hand_over(self, node: Node) -> list[Command]:
-        if node is not self._head or not self._waiting or node.completion is None:
+        if node is not self._tree.head or not self._waiting or node.completion is None:
             return []
         self._waiting = False
         return [HandOver(node.id, node.completion)]
@@ -243,22 +234,42 @@ class Controller:
         """In order: the sandbox has, or is about to get, the calls above."""
         if not self.guarded or not node.may_be_sent_ahead:
             return []
-        if node.parent is not self._head and not (node.parent and node.parent.sent_ahead):
+        if node.parent is not self._tree.head and not (node.parent and node.parent.sent_ahead):
             return []
+        assert node.turn is not None
         node.sent_ahead = True
-        return [ExecuteGuarded(node.id)]
+        return [ExecuteGuarded(node.id, node.turn.calls[0], self._tree.guard(node))]
+
+    def _contradict(self) -> list[Command]:
+        """Drop what stands on an observation of the head's turn that begins otherwise than the real one."""
+        head = self._tree.head
+        if head is None or self._waiting or head.settled or head.turn is None:
+            return []
+        number, beginning = self._begun
+        call = number - self._tree.before.after - 1
+        if not 0 <= call < len(head.turn.calls):
+            return []
+        commands: list[Command] = []
+        for candidate in head.candidates:
+            if candidate.contradicted or not contradicts(candidate.observations[call].text, beginning):
+                continue
+            candidate.contradicted = True
+            for child in [child for child in head.children if child.key.prompt == candidate.prompt]:
+                commands += self._discard(child, DiscardReason.MISMATCH)
+        return commands
 
     def _maybe_predict(self, node: Node) -> list[Command]:
-        head = self._head
+        head = self._tree.head
         if head is None or node.turn is None or not node.turn.calls or node.attempt is not Attempt.NONE or node.settled:
             return []
-        if self._breadth == 0 or node.level - head.level >= self._depth:
+        depth = self._tree.unverified(node)
+        if self._breadth == 0 or depth >= self._depth:
             return []
         if not self._continuation.speculable(node.level, node.turn):
             node.attempt = Attempt.GATED
             return []
         node.kind = command_class(node.turn.calls)
-        decision = self._gate.predicts(Look(node.level, node.kind, node.level - head.level))
+        decision = self._gate.predicts(Look(node.level, node.kind, depth))
         node.attempt = Attempt.PENDING if decision.allowed else Attempt.GATED
         decided = Decided(node.id, decision)
         return [decided, Predict(node.id)] if decision.allowed else [decided]
@@ -275,14 +286,14 @@ class Controller:
             return []
         origin = Origin(prediction.source, prediction.confidence)
         node.candidates.append(Candidate(follow.prompt, origin, prediction.observations, follow.key))
-        return self._maybe_start(node, len(node.candidates) - 1, version, elapsed_s)
+        return [*self._contradict(), *self._maybe_start(node, len(node.candidates) - 1, version, elapsed_s)]
 
     def _maybe_start(self, node: Node, number: int, version: str | None, elapsed_s: float) -> list[Command]:
         """A branch for one of the node's candidates, if the gate lets it start now."""
         candidate = node.candidates[number]
-        if candidate.key is None:
+        if candidate.key is None or candidate.contradicted:
             return []
-        kinds, chain = self._chain(node)
+        kinds, chain = self._tree.chain(node)
         origin = candidate.origin
         decision = self._gate.starts(Start(node.level, kinds, origin.source, origin.confidence, chain, elapsed_s))
         candidate.refused = not decision.allowed
@@ -291,60 +302,11 @@ class Controller:
         if candidate.refused:
             return [decided]
         key = replace(candidate.key, weight_version=version)
-        child = self._add(key, node.level + 1, node, origin, candidate.observations)
+        child = self._tree.add(key, node.level + 1, node, origin, candidate.observations)
         node.branches_started += 1
-        assert self._head is not None
-        self.deepest = max(self.deepest, child.level - self._head.level)
+        candidate.started = True
+        self.deepest = max(self.deepest, self._tree.unverified(child))
         return [decided, Generate(child.id, child.key, speculative=True)]
-
-    @staticmethod
-    def _chain(node: Node) -> tuple[tuple[str, ...], float]:
-        """Command classes from the head down to the node, and the probability that the node will be committed."""
-        kinds, chain = [node.kind], 1.0
-        while node.parent is not None:
-            assert node.origin is not None
-            chain *= node.origin.p
-            node = node.parent
-            kinds.append(node.kind)
-        return tuple(reversed(kinds)), chain
-
-    def _settle(self, head: Node, real_prompt: Tokens | None) -> list[Command]:
-        if head.settled or head.turn is None or not head.turn.calls:
-            return []
-        head.settled = True
-        right = next((c for c in head.candidates if c.prompt == real_prompt), None)
-        outcome = self._outcome(head, right, real_prompt)
-        shown = right or next(iter(head.candidates), None)
-        origin = shown.origin if shown else Origin("", 0.0)
-        settle = Settle(
-            head.id,
-            head.level,
-            head.turn.calls,
-            outcome,
-            origin.source,
-            origin.confidence,
-            head.branches_started,
-            head.kind,
-            tuple(_said(candidate, real_prompt) for candidate in head.candidates),
-        )
-        if head.attempt is Attempt.PENDING:
-            head.attempt = Attempt.PREDICTED if head.candidates else Attempt.CANCELLED
-            return [CancelPrediction(head.id), settle]
-        return [settle]
-
-    @staticmethod
-    def _outcome(head: Node, right: Candidate | None, real_prompt: Tokens | None) -> Outcome:
-        match head.attempt:
-            case Attempt.NONE | Attempt.GATED:
-                return Outcome.GATED
-            case Attempt.FAILED:
-                return Outcome.FAILED
-            case _ if head.candidates and all(candidate.refused for candidate in head.candidates):
-                return Outcome.GATED
-            case _ if not head.candidates or real_prompt is None:
-                return Outcome.CANCEL  # the prediction came late, or the observation never came
-            case _:
-                return Outcome.MATCH if right is not None and not right.refused else Outcome.ROLLBACK
 
     # The loop's rules. An error in them is the loop's to meet, should the turn be committed; here nothing follows. ---
 
@@ -363,48 +325,15 @@ class Controller:
 
     # The tree ---------------------------------------------------------------------------------------------------
 
-    def _add(
-        self,
-        key: GenerationKey,
-        level: int,
-        parent: Node | None = None,
-        origin: Origin | None = None,
-        observations: tuple[Observation, ...] = (),
-    ) -> Node:
-        node = Node(next(self._ids), level, key, parent, origin, observations)
-        self._nodes[node.id] = node
-        if parent is not None:
-            parent.children.append(node)
-        return node
-
     def _drop_head(self, reason: DiscardReason) -> list[Command]:
-        head = self._head
+        head = self._tree.head
         assert head is not None
-        self._head, self._waiting, self._next_level = None, False, head.level
+        self._tree.head, self._waiting, self._next_level = None, False, head.level
         return self._discard(head, reason)
 
     def _release(self, head: Node) -> list[Command]:
-        del self._nodes[head.id]
-        for child in head.children:
-            child.parent = None
+        self._tree.release(head)
         return [Release(head.id)]
 
     def _discard(self, node: Node, reason: DiscardReason) -> list[Command]:
-        """Take a subtree out."""
-        if node.parent is not None:
-            node.parent.children.remove(node)
-        gone = node.subtree()
-        for each in gone:
-            self._nodes.pop(each.id, None)
-        return [Discard(each.id, reason) for each in gone]
-
-    @staticmethod
-    def _exchange(head: Node, child: Node | None) -> Exchange:
-        calls = head.turn.calls if head.turn else ()
-        return Exchange(calls, child.observations if child else ())
-
-
-def _said(candidate: Candidate, real_prompt: Tokens | None) -> Said:
-    matched = None if real_prompt is None else candidate.prompt == real_prompt
-    origin = candidate.origin
-    return Said(origin.source, origin.confidence, origin.p, candidate.started, matched)
+        return [Discard(gone.id, reason) for gone in self._tree.cut(node)]

@@ -22,7 +22,7 @@ class Why(StrEnum):
     WORTH = "worth"
     NOT_WORTH = "not worth"
     FULL = "full"  # the engine would only queue it
-    BROKEN = "broken"  # the world model is down, or always too late
+    BROKEN = "broken"  # the world model is down or always too late, or the engine can not bear cancelled requests
     EXPLORE = "explore"  # refused, and tried all the same to learn whether that is still right
     PLANNED = "planned"  # as a test wants it
 
@@ -111,12 +111,13 @@ class GenerationStarted:
 
 @dataclass(frozen=True, slots=True)
 class GenerationEnded:
-    """`finished` False: it was cancelled or failed after `tokens` tokens."""
+    """`finished` False: it was cancelled, or the engine `failed`, after `tokens` tokens."""
 
     ticket: int
     now_s: float
     tokens: int
     finished: bool
+    failed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,12 +150,11 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A committed turn is over. `error`: the world model failed, rather than had nothing to say."""
+    """A committed turn is over."""
 
     kind: str
     outcome: Outcome
     said: tuple[Said, ...] = ()
-    error: bool = False
 
 
 Seen = GenerationStarted | GenerationEnded | ToolEnded | Predicted | Settled

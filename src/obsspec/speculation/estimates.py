@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 
+from obsspec.speculation.classes import is_sent_ahead
+
 WINDOW = 32  # the latest samples count
 POINTS = 8  # a distribution is this many equally likely values
 ENOUGH = 3  # samples of a class before it stands for itself
@@ -77,6 +79,11 @@ class ByKind:
         return found if found is not None and found.count >= ENOUGH else self.every
 
 
+def later(left: tuple[float, ...], waits: tuple[float, ...]) -> tuple[float, ...]:
+    """What is left after waiting, none of it negative."""
+    return tuple([max(0.0, s - w) for s in left for w in waits])
+
+
 class Estimates:
     """Pure: it is told what was measured."""
 
@@ -98,22 +105,26 @@ class Estimates:
         """w of a source; "memory/transition" is the source "memory"."""
         return self._prediction_s.setdefault(source.partition("/")[0], Samples(PREDICTION_S))
 
-    def left_s(self, kinds: tuple[str, ...], elapsed_s: float) -> tuple[float, ...]:
+    def left_s(self, kinds: tuple[str, ...], elapsed_s: float, *, guarded: bool = False) -> tuple[float, ...]:
         """How long until the result of a generation that starts now would be wanted, if all predictions are right.
 
-        The committed turn's tools have run for `elapsed_s`; those of the predicted turns below have yet to run. Tools
-        that run longer than any before are taken to need half as long again.
+        The committed turn's tools have run for `elapsed_s`; those of the predicted turns below have yet to run, one
+        after another. `guarded`: a turn's call is sent as soon as it is generated, so beside those above. Tools that
+        run longer than any before are taken to need half as long again.
         """
-        below = sum(self.tool_s.of(kind).mean for kind in kinds[1:])
-        left = tuple(t - elapsed_s + below for t in self.tool_s.of(kinds[0]).points if t > elapsed_s)
-        return left or (elapsed_s / 2 + below,)
+        left = tuple(t - elapsed_s for t in self.tool_s.of(kinds[0]).points if t > elapsed_s) or (elapsed_s / 2,)
+        for number, kind in enumerate(kinds[1:], 2):
+            tool_s = self.tool_s.of(kind).mean
+            ahead = guarded and is_sent_ahead(kinds[1:number])
+            left = tuple([max(s, tool_s) if ahead else s + tool_s for s in left])
+        return left
 
-    def hidden_s(self, left: tuple[float, ...]) -> float:
-        """E[min(G, left)]: seconds of a turn's generation that happen before its result is wanted."""
-        turns = self.generation_s.points
+    def hidden_s(self, left: tuple[float, ...], then_s: float = 0.0) -> float:
+        """E[min(G + then, left)]: seconds of a turn's generation, and of what it lets begin, that pass before its
+        result is wanted."""
+        turns = [g + then_s for g in self.generation_s.points]
         return sum([g if g < s else s for g in turns for s in left]) / (len(turns) * len(left))
 
-    def ends_later_s(self, kinds: tuple[str, ...], source: str, elapsed_s: float) -> tuple[float, ...]:
-        """`left_s` once the source has answered, none of it negative."""
-        waits = self.prediction_s(source).points
-        return tuple(max(0.0, s - w) for s in self.left_s(kinds, elapsed_s) for w in waits)
+    def then_s(self, kinds: tuple[str, ...]) -> float:
+        """Of a branch below these turns: how long its own call takes, which is sent as soon as it is generated."""
+        return self.tool_s.every.mean if is_sent_ahead(kinds[1:]) else 0.0

@@ -1,13 +1,15 @@
 """The gate that weighs: work starts early when what it is expected to hide is worth more than what it costs.
 
-    gain = P x E[min(G, T - w)]
+    gain = P x E[min(G, T - w)]                 without guards
+    gain = P x E[min(G + T', T - w)]            with guards: the next call's wait, T', begins when the branch ends
     cost = taken x E[min(G, T - w)]             seconds that the others at the engine lose meanwhile
          + price x (1 - P) x E[min(G, T - w)]   engine time thrown away, however idle the engine is
          + (1 - P) x token time x 2 + 2 ms      what a rollback and a start cost
 
-P is a posterior by source and command class; G, T, w and the load are learnt from what the sessions measure. A class
-that is closed opens at gain > 1.25 cost and one that is open closes at gain < 0.8 cost: load or luck near the
-threshold does not make it flap.
+With guards T is the longest of the waits that go on beside each other, without them their sum. P is a posterior by
+source and command class; G, T, w and the load are learnt from what the sessions measure. A class that is closed opens
+at gain > 1.25 cost and one that is open closes at gain < 0.8 cost: load or luck near the threshold does not make it
+flap.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from obsspec.speculation.decisions import (
     What,
     Why,
 )
-from obsspec.speculation.estimates import ENOUGH, Estimates
+from obsspec.speculation.estimates import ENOUGH, Estimates, later
 from obsspec.speculation.gate import Breaker
 from obsspec.speculation.load import LoadModel
 from obsspec.speculation.reliability import Reliability
@@ -44,6 +46,7 @@ class GateSettings:
     discarded request still holds the engine up. `start_s`: what any start costs. `opens`, `closes`: of gain / cost.
 
     `slots`: more requests than these would queue (0: no limit). `shared_engine`: expensive sources use the policy's.
+    `guarded`: calls of unverified turns are sent ahead.
     """
 
     price: float = 0.2
@@ -53,6 +56,7 @@ class GateSettings:
     closes: float = 0.8
     slots: int = 0
     shared_engine: bool = True
+    guarded: bool = False
 
 
 class ExpectedValueGate:
@@ -95,8 +99,8 @@ class ExpectedValueGate:
         own = self.reliability.mean(start.source, kind, start.confidence)
         p = start.chain * own
         load = self.load.sample()
-        hidden = self.estimates.hidden_s(self.estimates.left_s(start.kinds, start.elapsed_s))
-        gain, cost = p * hidden, self._cost(p, hidden, load)
+        hidden, busy = self._hidden(start.kinds, start.elapsed_s)
+        gain, cost = p * hidden, self._cost(p, busy, load)
         key = (kind, start.source, len(start.kinds))
         allowed = self._is_open(key, gain, cost)
         why = Why.WORTH if allowed else Why.NOT_WORTH
@@ -107,15 +111,15 @@ class ExpectedValueGate:
     def asks(self, ask: Ask) -> Decision:
         load = self.load.sample()
         kinds = (ask.kind,) * (1 + ask.depth)
-        hidden = self.estimates.hidden_s(self.estimates.ends_later_s(kinds, ask.source, ask.elapsed_s))
+        hidden, busy = self._hidden(kinds, ask.elapsed_s, self.estimates.prediction_s(ask.source).points)
         if ask.beside:
             p = ask.p * (1 - ask.have)
             gain = p * hidden
         else:
             p = ask.p
-            at_once = self.estimates.hidden_s(self.estimates.left_s(kinds, ask.elapsed_s))
+            at_once, _ = self._hidden(kinds, ask.elapsed_s)
             gain = p * hidden - ask.have * at_once
-        cost = self._cost(p, hidden, load) + self._asking_cost(ask.source, load)
+        cost = self._cost(p, busy, load) + self._asking_cost(ask.source, load)
         allowed = self._is_open((ask.kind, f"ask {ask.source}", ask.depth), gain, cost)
         why = Why.WORTH if allowed else Why.NOT_WORTH
         may_explore = ask.beside or not ask.have  # nothing is given up for it
@@ -123,10 +127,19 @@ class ExpectedValueGate:
             allowed, why = True, Why.EXPLORE
         return Decision(What.ASK, ask.level, ask.kind, ask.source, allowed, why, p, gain, cost, load)
 
-    def _cost(self, p: float, hidden_s: float, load: float) -> float:
+    def _hidden(
+        self, kinds: tuple[str, ...], elapsed_s: float, waits: tuple[float, ...] = (0.0,)
+    ) -> tuple[float, float]:
+        """What a branch below these turns hides if it is right, and how long it keeps the engine busy until then."""
+        estimates, guarded = self.estimates, self._settings.guarded
+        left = later(estimates.left_s(kinds, elapsed_s, guarded=guarded), waits)
+        busy = estimates.hidden_s(left)
+        return (estimates.hidden_s(left, estimates.then_s(kinds)) if guarded else busy), busy
+
+    def _cost(self, p: float, busy_s: float, load: float) -> float:
         settings = self._settings
-        wasted = settings.price * hidden_s + settings.rollback_tokens * self.load.token_s(load)
-        return self.load.taken(load) * hidden_s + (1 - p) * wasted + settings.start_s
+        wasted = settings.price * busy_s + settings.rollback_tokens * self.load.token_s(load)
+        return self.load.taken(load) * busy_s + (1 - p) * wasted + settings.start_s
 
     def _asking_cost(self, source: str, load: float) -> float:
         """Of the source's own tokens: never used for anything else, so wasted, if in a good cause."""
@@ -157,6 +170,7 @@ class ExpectedValueGate:
             case GenerationStarted():
                 self.load.started(seen.ticket, seen.now_s)
             case GenerationEnded():
+                self._breaker.saw(seen)
                 seconds = self.load.ended(seen.ticket, seen.now_s, seen.tokens)
                 if seen.finished:
                     self.estimates.generated(seconds)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from obsspec.speculation.decisions import Ask, Decision, Look, Seen, Settled, Start, What, Why
+from obsspec.speculation.decisions import Ask, Decision, GenerationEnded, Look, Seen, Settled, Start, What, Why
 from obsspec.values import Outcome
+
+NEAR_S = 2.0  # a failure so soon after a cancellation is taken to come from it
 
 
 class Gate(Protocol):
@@ -67,18 +69,40 @@ class Fuse:
             self._refusals_left = self._pause
 
 
-class Breaker:
-    """Another gate (an open one by default), but sequential while the world model is down or always too late.
+class CancelWatch:
+    """Whether the engine bears that requests are cancelled: blows when others fail soon after, time after time."""
 
-    After `failures` failed or late predictions in a row, for `pause` turns. Having nothing to say is no failure.
+    def __init__(self, failures: int, pause: int) -> None:
+        self._fuse = Fuse(failures, pause)
+        self._cancelled_s: float | None = None  # the first of those that nothing is known of yet
+
+    def allows(self) -> bool:
+        return self._fuse.allows()
+
+    def saw(self, ended: GenerationEnded) -> None:
+        since_s = None if self._cancelled_s is None else ended.now_s - self._cancelled_s
+        if since_s is not None and (ended.failed or since_s > NEAR_S):
+            self._fuse.record(failed=since_s <= NEAR_S)
+            self._cancelled_s = None
+        if self._cancelled_s is None and not (ended.finished or ended.failed):
+            self._cancelled_s = ended.now_s
+
+
+class Breaker:
+    """Another gate (an open one by default), but sequential while the world model is down or always too late, or while
+    the engine fails when requests are cancelled.
+
+    After `failures` failed or late predictions in a row, or as many cancellations, for `pause` turns. Having nothing to
+    say is no failure.
     """
 
     def __init__(self, failures: int = 5, pause: int = 50, gate: Gate | None = None) -> None:
         self._fuse = Fuse(failures, pause)
+        self._cancels = CancelWatch(failures, pause)
         self._gate = gate or OpenGate()
 
     def predicts(self, look: Look) -> Decision:
-        if self._fuse.allows():
+        if self._fuse.allows() and self._cancels.allows():
             return self._gate.predicts(look)
         return Decision(What.PREDICT, look.level, look.kind, "", allowed=False, why=Why.BROKEN)
 
@@ -89,8 +113,10 @@ class Breaker:
         return self._gate.asks(ask)
 
     def saw(self, seen: Seen) -> None:
-        if isinstance(seen, Settled):
-            if seen.outcome is Outcome.CANCEL or (seen.outcome is Outcome.FAILED and seen.error):
+        if isinstance(seen, GenerationEnded):
+            self._cancels.saw(seen)
+        elif isinstance(seen, Settled):
+            if seen.outcome in (Outcome.CANCEL, Outcome.FAILED):
                 self._fuse.record(failed=True)
             elif seen.said:
                 self._fuse.record(failed=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from obsspec.values import Completion, GenerationKey, Observation, Tokens, Turn
+from obsspec.values import Completion, GenerationKey, Guard, Observation, Tokens, Turn
 
 
 class Generation(StrEnum):
@@ -17,6 +17,7 @@ class Generation(StrEnum):
 class Attempt(StrEnum):
     NONE = "none"  # not tried (yet)
     GATED = "gated"
+    SILENT = "silent"  # asked, and had nothing to say
     PENDING = "pending"
     PREDICTED = "predicted"
     FAILED = "failed"
@@ -37,7 +38,8 @@ class Candidate:
     """One distinct predicted observation: the whole prompt it leads to, and where it came from.
 
     Equality with the real observation is equality of `prompt`: the encoded frame is what the policy would see. A
-    candidate without a `key` leaves no room to generate; one that the gate `refused` is only compared.
+    candidate without a `key` leaves no room to generate; one that the gate `refused` is only compared, and so is one
+    that is `contradicted` by how the real observation begins.
     """
 
     prompt: Tokens
@@ -45,10 +47,8 @@ class Candidate:
     observations: tuple[Observation, ...]
     key: GenerationKey | None
     refused: bool = False
-
-    @property
-    def started(self) -> bool:
-        return self.key is not None and not self.refused
+    started: bool = False
+    contradicted: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +66,9 @@ class Node:
     attempt: Attempt = Attempt.NONE
     candidates: list[Candidate] = field(default_factory=list[Candidate])
     branches_started: int = 0
+    spoken: bool = False  # something was predicted, usable or not
     children: list[Node] = field(default_factory=list["Node"])  # each with a key of its own
+    before: Guard | None = None  # the commands before its turn's, once they were asked for
     sent_ahead: bool = False  # its call is with the sandbox, guarded
     settled: bool = False  # the outcome of its attempt is known
 

@@ -28,6 +28,7 @@ class ScriptedEnvironment:
         way_s: Callable[[int], float] | None = None,
         mishap: Callable[[int], Mishap | None] | None = None,
         jobs: Callable[[ToolCall], bool] | None = None,
+        tells: Callable[[int], float] | None = None,
         instruction: str = "say hello",
     ) -> None:
         self.task_id = task_id
@@ -39,6 +40,7 @@ class ScriptedEnvironment:
         self._way_s = way_s
         self._mishap = mishap
         self._jobs = jobs
+        self._tells = tells
         self.sandboxes: list[ScriptedSandbox] = []
         self.open_now = 0
 
@@ -54,6 +56,7 @@ class ScriptedEnvironment:
                 way_s=self._way_s,
                 mishap=self._mishap,
                 jobs=self._jobs,
+                tells=self._tells,
                 tasks=tasks,
             )
             self.sandboxes.append(sandbox)

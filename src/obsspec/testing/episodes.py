@@ -62,6 +62,7 @@ class Episode:
     guarded: bool  # calls are sent ahead
     mishaps: float  # how often the wire to the sandbox does something to a guarded call
     jobs: float  # how often a command leaves processes behind
+    tells: float  # how often a command tells how its answer begins, half-way
 
     def answer(self, rollout: int) -> Answer:
         return seeded_answers(f"{self.seed}/{rollout}")
@@ -93,6 +94,7 @@ def draw_episode(seed: int) -> Episode:
         guarded=random.random() < 0.6,
         mishaps=random.choice((0.0, 0.0, 0.3)),
         jobs=random.choice((0.0, 0.0, 0.2)),
+        tells=random.choice((0.0, 0.5, 1.0)),
     )
 
 
@@ -182,6 +184,7 @@ def make_environment(episode: Episode, arm: str, rollout: int) -> ScriptedEnviro
         way_s=lambda _: way(),
         mishap=lambda _: random.choice(list(Mishap)) if random.random() < episode.mishaps else None,
         jobs=lambda _: random.random() < episode.jobs,
+        tells=lambda _: random.random() if random.random() < episode.tells else 0.0,
     )
 
 

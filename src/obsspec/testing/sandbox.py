@@ -13,7 +13,8 @@ from hashlib import blake2b
 import anyio
 from anyio.abc import TaskGroup
 
-from obsspec.sandbox.commands import Commands, Performed
+from obsspec.protocols import Hear
+from obsspec.sandbox.commands import Commands, Performed, Say
 from obsspec.values import Context, Guard, Observation, Refused, SandboxError, ToolCall
 
 Answer = Callable[[Sequence[ToolCall]], Observation]
@@ -77,7 +78,8 @@ class ScriptedSandbox:
     """`delay_s` is how long a call takes; `fault`, by the number of the call, makes the sandbox itself fail.
 
     `way_s`: each way of the wire, by the number of the command. `mishap`: by the number of the guarded request.
-    `jobs`: whether a call leaves processes behind. `tasks`: where deaf requests live; without, none is deaf.
+    `jobs`: whether a call leaves processes behind. `tells`: by its number, which share of a call's answer is told to a
+    listener half-way. `tasks`: where deaf requests live; without, none is deaf.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class ScriptedSandbox:
         way_s: Callable[[int], float] | None = None,
         mishap: Callable[[int], Mishap | None] | None = None,
         jobs: Callable[[ToolCall], bool] | None = None,
+        tells: Callable[[int], float] | None = None,
         tasks: TaskGroup | None = None,
     ) -> None:
         self._answer = answer
@@ -97,6 +100,7 @@ class ScriptedSandbox:
         self._way_s = way_s
         self._mishap = mishap
         self._jobs = jobs
+        self._tells = tells
         self._tasks = tasks
         self._commands = Commands(self._perform)
         self._asked = False
@@ -157,21 +161,34 @@ class ScriptedSandbox:
             raise answers[0]
         return answers[0]
 
-    async def _perform(self, call: ToolCall) -> Performed:
+    def listen(self, hear: Hear) -> None:
+        self._commands.hear = hear
+
+    async def _perform(self, call: ToolCall, say: Say | None) -> Performed:
         entry = Executed(call, anyio.current_time())
         number = len(self.log)
         self.log.append(entry)
         self.running += 1
         try:
-            await anyio.sleep(self._delay_s(call))
+            observation = self._answer([*(e.call for e in self.log if e.observation is not None), call])
+            await self._work(self._delay_s(call), number, observation.text, say)
             error = self._fault(number) if self._fault else None
             if error is not None:
                 raise error
-            entry.observation = self._answer([*(e.call for e in self.log if e.observation is not None), call])
+            entry.observation = observation
         finally:
             self.running -= 1
             entry.end_s = anyio.current_time()
         return Performed(entry.observation, jobs=self._jobs is not None and self._jobs(call))
+
+    async def _work(self, seconds: float, number: int, text: str, say: Say | None) -> None:
+        share = self._tells(number) if self._tells else 0.0
+        if say is None or not share:
+            await anyio.sleep(seconds)
+            return
+        await anyio.sleep(seconds / 2)
+        say(text[: int(share * len(text))])
+        await anyio.sleep(seconds / 2)
 
     def _way(self, number: int) -> float:
         return self._way_s(number) if self._way_s else 0.0

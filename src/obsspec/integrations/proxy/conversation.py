@@ -30,6 +30,7 @@ from obsspec.speculation.commands import (
     HandOver,
     HandOverFailure,
     Predict,
+    Promote,
     Release,
     Settle,
 )
@@ -180,6 +181,8 @@ class Conversation:
                     self._settle(command)
                 case Decided():
                     self._decided(command)
+                case Promote():
+                    pass  # the engine has the request, with the priority it was sent with
                 case _:
                     raise AssertionError(f"no sandbox is known here: {command}")
 
@@ -230,7 +233,7 @@ class Conversation:
 
     def _settle(self, command: Settle) -> None:
         work, figures = self._work[command.node], self._parts.figures
-        self._parts.gate.saw(Settled(command.kind, command.outcome, command.said, bool(work.error)))
+        self._parts.gate.saw(Settled(command.kind, command.outcome, command.said))
         if self._closed:
             return  # the client never came back: nothing is known of its tools
         figures.outcomes[command.outcome] += 1
@@ -360,7 +363,7 @@ class Conversation:
         except Exception as error:  # noqa: BLE001 - becomes a typed outcome: the turn's attempt failed
             work.error = type(error).__name__
         work.predicting = None
-        self._run(self._controller.prediction_ended(node))
+        self._run(self._controller.prediction_ended(node, failed=bool(work.error)))
 
 
 def _cancel(task: TaskHandle[None] | None) -> None:

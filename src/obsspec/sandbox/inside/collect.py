@@ -25,6 +25,10 @@ class Stream:
     def head(self) -> bytes:
         return bytes(self._head)
 
+    def lines(self, start: int, end: int) -> bytes:
+        """Whole lines of the head, from byte `start` and not beyond `end`."""
+        return bytes(self._head[start : self._head.rfind(b"\n", start, end) + 1])
+
     def read(self) -> bool:
         """Take one chunk. False when there is nothing to read now, or ever again."""
         try:

@@ -20,6 +20,10 @@ class Fields:
         self.at += 1
         return self._fields[self.at - 1]
 
+    @property
+    def at_end(self) -> bool:
+        return self.at >= len(self._fields)
+
     def text(self) -> str:
         return self.raw().decode()
 

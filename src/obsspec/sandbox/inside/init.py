@@ -3,7 +3,8 @@
 Requests and answers are frames (`frames`); numbers are decimal text.
 
     open, rules, head, profile, environment, directories, files, commands  ->  ok  |  error, message
-    run, command, seconds       ->  done, exit code, flags, stdout, stderr
+    run, command, seconds, parts?  ->  done, exit code, flags, stdout, stderr
+                                before that, if parts are wanted, any number of: part, next lines of stdout
     cancel                      ->  nothing by itself: a `run` that is under way ends with flag c
     tree, byte limit            ->  ok, four fields for each path  |  error, message
 
@@ -21,6 +22,10 @@ from .fields import Fields
 from .frames import encode
 from .reactor import Reactor
 from .shell import Shell
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 ANSWERS = 1
 SETUP_TIMEOUT_S = 60.0
@@ -60,7 +65,7 @@ class Init:
         if asked == "open":
             return self._open(fields)
         if asked == "run":
-            return self._run(fields.raw(), fields.real())
+            return self._run(fields.raw(), fields.real(), parts=not fields.at_end)
         if asked == "tree":
             return self._tree(fields.number())
         return []  # a cancel that came too late
@@ -103,9 +108,11 @@ class Init:
     def _roots(self) -> list[str]:
         return [self._rules.home, SCRATCH]
 
-    def _execute(self, command: bytes, environment: dict[str, str], timeout_s: float) -> run.Result:
+    def _execute(
+        self, command: bytes, environment: dict[str, str], timeout_s: float, tell: Callable[[bytes], None] | None = None
+    ) -> run.Result:
         spared: set[int] = processes.sessions() if self._jobs else set()
-        result = run.run(self._reactor, self._shell(command, environment), self._head, timeout_s, spared)
+        result = run.run(self._reactor, self._shell(command, environment), self._head, timeout_s, spared, tell)
         self._jobs = processes.any_living()
         return result
 
@@ -114,11 +121,11 @@ class Init:
         shell.begin(command)
         return shell
 
-    def _run(self, command: bytes, timeout_s: float) -> list[bytes]:
+    def _run(self, command: bytes, timeout_s: float, *, parts: bool) -> list[bytes]:
         began = now_ns()
         self._step += 1
         self._tell_step()
-        result = self._execute(command, {"BASH_ENV": state.START}, timeout_s)
+        result = self._execute(command, {"BASH_ENV": state.START}, timeout_s, _tell if parts else None)
         kept = state.adopt(wanted=not (result.timed_out or result.cancelled))
         self._unsettled = began
         flags = "".join(
@@ -150,6 +157,10 @@ class Init:
             return [b"ok", *files.read_tree(self._rules.home, limit)]
         except (files.TreeTooLargeError, OSError) as error:
             return [b"error", str(error).encode()]
+
+
+def _tell(lines: bytes) -> None:
+    send([b"part", lines])
 
 
 def forbid_user_namespaces() -> None:

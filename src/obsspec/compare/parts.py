@@ -25,6 +25,7 @@ from obsspec.policy.exactness import ExactnessReport, check_exactness
 from obsspec.policy.llama import LlamaPolicy, open_llama_policy
 from obsspec.policy.llama_server import EngineMode, EngineSettings, cores_minus_one
 from obsspec.policy.openai import TokenEndpointPolicy
+from obsspec.policy.replicated import Replicated, open_endpoints
 from obsspec.policy.retry import Retrying
 from obsspec.protocols import Policy, Renderer
 from obsspec.render.hermes import HermesRenderer
@@ -76,13 +77,13 @@ async def open_parts(
         _say_exactness(settings, report, console)
         renderer = _renderer(settings)
         language = LanguageWorldModel(served, renderer, max_context=settings.max_context)
-        load, slots = ((lambda: policy.busy), engines.slots) if isinstance(policy, LlamaPolicy) else (None, 0)
+        slots = engines.slots if isinstance(policy, LlamaPolicy) else 0  # nobody says how many a URL has
 
         async def open_world(guarded: bool, memory: str) -> World:
             path = log_folder / memory if "memory" in settings.source_names else None
             store = stack.enter_context(open_memory(path, console))
             opened = await stack.enter_async_context(open_sources(settings))
-            return make_world(replace(settings, guarded=guarded), language, store, load, slots, opened)
+            return make_world(replace(settings, guarded=guarded), language, store, lambda: policy.busy, slots, opened)
 
         world = await open_world(settings.guarded, "memory.sqlite")
         both = settings.guarded and settings.observation_only
@@ -112,13 +113,12 @@ class _Engines:
         """What identifies the weights behind each role."""
         return {role: described["version"] for role, described in self.described.items()}
 
-    async def open(self, role: str, what: str, name: str) -> Policy:
+    async def open(self, role: str, what: str, name: str) -> LlamaPolicy | TokenEndpointPolicy | Replicated:
         if is_url(what):
-            endpoint = TokenEndpointPolicy(what, name, api_key=os.environ.get(API_KEY, ""))
             self.described[role] = {"url": what, "version": name}
-            await self._stack.enter_async_context(endpoint)
-            await endpoint.check()
-            return endpoint
+            return await self._stack.enter_async_context(
+                open_endpoints(what, name, api_key=os.environ.get(API_KEY, ""))
+            )
         return await self._embedded(role, what)
 
     async def _embedded(self, role: str, what: str) -> LlamaPolicy:

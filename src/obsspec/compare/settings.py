@@ -100,7 +100,8 @@ class CompareSettings:
         str,
         _help(
             "The policy: 'bundled' (SmolLM2-135M with the shipped adapter), another adapter (.safetensors), a GGUF "
-            "file, or the URL of a token endpoint (its key, if any, in OBSSPEC_API_KEY)."
+            "file, or the URL of a token endpoint (its key, if any, in OBSSPEC_API_KEY), or several URLs of the same "
+            "model, comma-separated."
         ),
     ] = "bundled"
     world_model: Annotated[

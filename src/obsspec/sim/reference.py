@@ -21,7 +21,7 @@ from obsspec.sim.server import ModelServer
 from obsspec.sim.sources import ServedSource, Skill, StatedSource
 from obsspec.sim.workload import WorkloadSpec, draw_workload
 from obsspec.sim.world import World
-from obsspec.speculation.expected_value import ExpectedValueGate
+from obsspec.speculation.expected_value import ExpectedValueGate, GateSettings
 from obsspec.speculation.gate import Gate, OpenGate
 from obsspec.speculation.session import SpeculationSettings
 from obsspec.values import ConfigError
@@ -171,7 +171,8 @@ def _parts(variant: Variant | None, replicas: int, cost: StepCost | None, world:
     policy = policy_server(MODEL, world, replicas=replicas, cost=cost, priorities=True)
     if variant is None:
         return Parts(policy)
-    gate: Gate = ExpectedValueGate(load=lambda: policy.in_flight) if variant.gated else OpenGate()
+    weighing = GateSettings(guarded=variant.guarded)
+    gate: Gate = ExpectedValueGate(weighing, load=lambda: policy.in_flight) if variant.gated else OpenGate()
     return Parts(policy, CascadeModels(_sources(variant, world, policy), gate), gate)
 
 

@@ -215,7 +215,8 @@ async def _sandboxes(settings: RolloutSettings, stack: AsyncExitStack) -> Termin
 def _speculation(settings: RolloutSettings, live: LivePolicy, language: LanguageWorldModel) -> Speculation:
     spare = max(0, settings.slots - settings.concurrency)
     gate = ExpectedValueGate(
-        GateSettings(slots=spare, shared_engine=settings.world_model == "same"), load=lambda: live.busy
+        GateSettings(slots=spare, shared_engine=settings.world_model == "same", guarded=settings.guarded),
+        load=lambda: live.busy,
     )
     replicas = Replicas(_spec_of, ReplicaSettings(profile=parse_profile("standard")))
     known = {

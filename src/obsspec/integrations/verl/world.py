@@ -68,7 +68,9 @@ def _open(settings: VerlSettings) -> Shared:
     engine = None
     if settings.world_model_url:
         engine = TokenEndpointPolicy(settings.world_model_url, settings.world_model_name)
-    gate = ExpectedValueGate(GateSettings(shared_engine=False)) if settings.gate else Breaker()
+    gate = (
+        ExpectedValueGate(GateSettings(shared_engine=False, guarded=settings.guarded)) if settings.gate else Breaker()
+    )
     return Shared(settings, gate, stages, engine)
 
 

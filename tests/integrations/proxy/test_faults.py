@@ -298,7 +298,7 @@ async def test_d09_thousands_of_ended_requests_leave_the_pool_of_connections_emp
                     tasks.start_soon(Agent(url, task=f"{number}", turns=1, client=client).run)
         service.drain()
         await wait_for(lambda: service.parts.upstream.open == 0)
-        pool: Any = service.parts.upstream._client._transport._pool  # type: ignore[attr-defined]
+        pool: Any = service.parts.upstream._kept._transport._pool  # type: ignore[attr-defined]
         assert not [c for c in pool.connections if not c.is_idle()]
         assert service.parts.figures.client_gone > 10
         assert service.parts.figures.discarded > 10

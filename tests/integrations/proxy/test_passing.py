@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import anyio
 import httpx2
@@ -129,6 +129,31 @@ async def test_the_metrics_of_the_engine_stay_reachable_beside_ours() -> None:
         ours = (await client.get(f"{url}/obsspec/metrics")).text
         assert 'obsspec_requests_total{kind="passed_on"} 1.0' in ours
         assert (await client.get(f"{url}/obsspec/report")).json()["requests"]["passed_on"] == 1
+
+
+async def test_a_kept_connection_that_the_engine_drops_is_nobodys_business() -> None:
+    """It closes each connection when a second request comes on it, without a word."""
+    connections: list[int] = []
+
+    async def handle(stream: SocketStream) -> None:
+        async with stream:
+            connections.append(1)
+            data = b""
+            while not _whole(data):
+                data += await stream.receive()
+            await stream.send(ANSWERS["json"])
+            with suppress(anyio.EndOfStream):
+                await stream.receive()
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, handle)
+        upstream = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"
+        async with proxied(upstream) as (url, _), httpx2.AsyncClient(trust_env=False, verify=False) as client:
+            for path in ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/chat/completions"):
+                answer = await client.post(url + path, json={"messages": [{"role": "user"}], "prompt": [1]})
+                assert answer.content == parts(ANSWERS["json"])[2]
+        assert len(connections) == 4
+        tasks.cancel_scope.cancel()
 
 
 async def test_an_engine_that_is_not_there_is_a_bad_gateway() -> None:

@@ -17,6 +17,7 @@ from obsspec.integrations.proxy.stream import Start, Stream
 from obsspec.integrations.proxy.upstream import UpstreamError, answer_headers
 from obsspec.integrations.proxy.wire import header
 
+_HARMLESS = ("GET", "HEAD", "OPTIONS")
 MAX_BODY = 64 << 20  # bytes of a request that are read to understand it; a longer one is passed on as it comes
 
 
@@ -86,7 +87,9 @@ class Proxy:
             headers = (*headers, (b"content-length", exchange.length))
         upstream = self._service.parts.upstream
         try:
-            async with upstream.send(exchange.method, exchange.target, headers, content) as answer:
+            async with upstream.send(
+                exchange.method, exchange.target, headers, content, repeatable=exchange.method in _HARMLESS
+            ) as answer:
                 await exchange.start(Start(answer.status_code, answer_headers(answer)))
                 async for chunk in answer.aiter_raw():
                     await exchange.more(chunk)

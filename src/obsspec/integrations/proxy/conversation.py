@@ -254,7 +254,7 @@ class Conversation:
     async def _pump(self, node: int, work: Work, target: bytes, body: bytes) -> None:
         """From the engine to the stream. Cancelled: the connection is closed."""
         try:
-            async with self._parts.upstream.send("POST", target, work.headers, body) as answer:
+            async with self._parts.upstream.send("POST", target, work.headers, body, repeatable=True) as answer:
                 await self._pass(node, work, answer.status_code, answer_headers(answer), answer.aiter_raw())
         except UpstreamError as error:
             self._parts.figures.upstream_errors += 1

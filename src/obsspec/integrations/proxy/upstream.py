@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable
 from contextlib import asynccontextmanager
+from functools import partial
 
 import httpx2
 
@@ -12,7 +13,7 @@ from obsspec.values import ConfigError
 
 _CONNECT_S = 10.0
 _KEPT = 32  # connections that wait for the next request: all of them are looked at for each
-_KEPT_S = 2.0  # engines drop kept connections after 5 s; what is sent on one that is just being dropped is lost
+_KEPT_S = 2.0  # engines drop kept connections after 5 s
 
 
 class UpstreamError(Exception):
@@ -37,31 +38,26 @@ class Upstream:
         self._host = parsed.netloc
         self._prefix = parsed.raw_path.rstrip(b"/")
         self.open = 0  # requests that are being answered
-        self._client = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(None, connect=_CONNECT_S),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=_KEPT, keepalive_expiry=_KEPT_S),
-            trust_env=False,
-            follow_redirects=False,
-        )
+        self._kept, self._once = _client(_KEPT), _client(0)
 
     async def aclose(self) -> None:
-        await self._client.aclose()
+        await self._kept.aclose()
+        await self._once.aclose()
 
     @asynccontextmanager
     async def send(
-        self, method: str, target: bytes, headers: Headers, body: bytes | AsyncIterable[bytes]
+        self, method: str, target: bytes, headers: Headers, body: bytes | AsyncIterable[bytes], *, repeatable: bool
     ) -> AsyncGenerator[httpx2.Response, None]:
-        """`target`: path and query, byte for byte. Raises `UpstreamError`, also while the answer is being read."""
-        request = httpx2.Request(
-            method,
-            self.url,
-            headers=[(b"host", self._host), *headers],
-            content=body,
-            extensions={"target": self._prefix + target},  # a URL would be tidied up
-        )
+        """`target`: path and query, byte for byte. `repeatable`: it does no harm if the engine gets it twice.
+
+        Raises `UpstreamError`, also while the answer is being read.
+        """
         self.open += 1
         try:
-            response = await self._client.send(request, stream=True)
+            if repeatable and isinstance(body, bytes):
+                response = await self._sent_again(method, target, headers, body)
+            else:
+                response = await self._once.send(self._request(method, target, headers, body), stream=True)
             try:
                 yield response
             finally:
@@ -70,6 +66,42 @@ class Upstream:
             raise UpstreamError(f"{type(error).__name__}: {error}") from error
         finally:
             self.open -= 1
+
+    async def _sent_again(self, method: str, target: bytes, headers: Headers, body: bytes) -> httpx2.Response:
+        """A connection that was kept may be dropped just as it is used again: then on a new one."""
+        while True:
+            opened: list[str] = []
+            request = self._request(method, target, headers, body, trace=partial(_note, opened))
+            try:
+                return await self._kept.send(request, stream=True)
+            except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
+                if opened:
+                    raise
+
+    def _request(
+        self, method: str, target: bytes, headers: Headers, body: bytes | AsyncIterable[bytes], **extensions: object
+    ) -> httpx2.Request:
+        return httpx2.Request(
+            method,
+            self.url,
+            headers=[(b"host", self._host), *headers],
+            content=body,
+            extensions={"target": self._prefix + target, **extensions},  # a URL would be tidied up
+        )
+
+
+def _client(kept: int) -> httpx2.AsyncClient:
+    return httpx2.AsyncClient(
+        timeout=httpx2.Timeout(None, connect=_CONNECT_S),
+        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=kept, keepalive_expiry=_KEPT_S),
+        trust_env=False,
+        follow_redirects=False,
+    )
+
+
+async def _note(opened: list[str], event: str, info: object) -> None:
+    if event.endswith("connect_tcp.started"):
+        opened.append(event)
 
 
 def answer_headers(response: httpx2.Response) -> Headers:

@@ -62,11 +62,14 @@ class Box:
         return self._answers.pop(id)
 
     async def read(self) -> None:
+        """Until `close`, whatever is cancelled."""
         assert self._process.stdout is not None
         lines = BufferedByteReceiveStream(self._process.stdout)
         try:
             while True:
-                answer = json.loads(await lines.receive_until(b"\n", 1 << 28))
+                with anyio.CancelScope(shield=True):
+                    line = await lines.receive_until(b"\n", 1 << 28)
+                answer = json.loads(line)
                 self._answers[answer["id"]] = answer
                 self._tell()
         except (anyio.IncompleteRead, anyio.EndOfStream, anyio.ClosedResourceError, anyio.BrokenResourceError):

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Generator
+from collections.abc import AsyncGenerator, Generator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -20,6 +21,8 @@ from verl.workers.rollout.llm_server import LLMServerClient
 
 from obsspec.integrations.verl.statistics import FIELD
 from obsspec.integrations.verl.tool import SandboxTool
+from obsspec.testing.sandbox import ScriptedSandbox
+from obsspec.testing.shell import toy_shell
 from obsspec.values import ConfigError
 from tests.integrations.verl.batches import assert_equal, totals
 from tests.integrations.verl.cluster import SEQUENTIAL, Servers, batch_of, configuration
@@ -107,26 +110,53 @@ async def test_c21_the_sandbox_sees_what_a_sequential_loop_sends(worker: tuple[A
         assert totals(found)["guarded_sent"] == 0
 
 
+@pytest.fixture
+def sandboxes(monkeypatch: pytest.MonkeyPatch) -> list[ScriptedSandbox]:
+    """All that the tool opened, with what each was made to run: fakes at the other end of a wire."""
+    opened: list[ScriptedSandbox] = []
+
+    @asynccontextmanager
+    async def fake(_tool: Any, _made: dict[str, Any]) -> AsyncGenerator[ScriptedSandbox, None]:
+        opened.append(ScriptedSandbox(toy_shell, delay_s=lambda _call: 0.02, way_s=lambda _number: 0.1))
+        yield opened[-1]
+
+    monkeypatch.setattr(SandboxTool, "open", fake)
+    return opened
+
+
 @pytest.mark.parametrize(
     "limits",
-    [{"max_assistant_turns": 4}, {"max_user_turns": 3}, {"response_length": 330}],
-    ids=["assistant-turns", "user-turns", "length"],
+    [{}, {"max_assistant_turns": 4}, {"max_user_turns": 3}, {"response_length": 0}],
+    ids=["none", "assistant-turns", "user-turns", "length"],
 )
-async def test_a_call_that_a_limit_prevents_is_not_sent_ahead(worker: tuple[Any, Servers], limits: Any) -> None:
-    """verl's limits come before the tools of a turn. A call that ran and was not made would end the rollout."""
+async def test_c20_only_what_the_loop_calls_runs_and_once_and_in_order(
+    worker: tuple[Any, Servers], sandboxes: list[ScriptedSandbox], limits: dict[str, int]
+) -> None:
+    """verl's limits end a rollout before the tools of its last turn, so that turn's command may not be sent ahead."""
     template, servers = worker
+    servers.set(token_s=0.001)  # so fast that several commands are under way together
+    turns = ("echo one > f", "cat f", "cd sub", "pwd", "echo two > f", "cat f", "pwd")
     config = template.config.copy()
     rollout = config.actor_rollout_ref.rollout
     for name, value in limits.items():
         OmegaConf.update(rollout if name == "response_length" else rollout.multi_turn, name, value)
+    if "response_length" in limits:  # such that the fifth turn's own words do not fit
+        await template.generate_sequences(_batch("plain", turns))
+        lengths = sorted({len(request.prompt_ids) for request in servers.seen()})
+        rollout.response_length = lengths[4] - lengths[0] + 10
+        sandboxes.clear()
     loop = AgentLoopWorker(config, LLMServerClient(config, load_balancer_handle=servers.balancer))
-    expected = await loop.generate_sequences(_batch("plain"))
+    expected = await loop.generate_sequences(_batch("plain", turns))
+    (plain, _) = [sandbox.calls for sandbox in sandboxes]
+    assert 0 < len(plain) <= len(turns)
+    assert bool(limits) is (len(plain) < len(turns))
     for _ in range(3):
-        found = await loop.generate_sequences(_batch("guarded"))
+        sandboxes.clear()
+        found = await loop.generate_sequences(_batch("guarded", turns))
         assert_equal(expected, found)
+        assert [sandbox.calls for sandbox in sandboxes] == [plain, plain]
         servers.seen()
     assert totals(found)["guarded_ran"] > 0
-    assert totals(found)["match"] < 2 * len(TURNS)
 
 
 async def test_in_another_loop_the_tool_says_what_it_needs(worker: tuple[Any, Servers]) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from obsspec.protocols import Renderer
@@ -197,6 +197,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, Counter[Any]
     return (log / "a.jsonl").read_bytes(), places(everything(log).transitions)
 
 
+@settings(max_examples=60, deadline=None)  # files, on a machine that may be busy
 @given(st.data())
 def test_killed_at_any_byte_a_reader_sees_whole_records_and_a_resumed_run_leaves_no_gap_and_no_duplicate(
     whole: tuple[bytes, Counter[Any]], tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
@@ -280,6 +281,7 @@ def test_several_writers_are_read_in_the_order_of_steps(tmp_path: Path) -> None:
     assert {(step, writer) for step, writer, _ in orders} == {(0, "b"), (1, "b"), (2, "a"), (3, "a")}
 
 
+@settings(max_examples=40, deadline=None)
 @given(polls=st.lists(st.integers(1, 9), max_size=12))
 def test_a_follower_sees_each_turn_once_however_often_it_is_restarted(
     polls: list[int], tmp_path_factory: pytest.TempPathFactory

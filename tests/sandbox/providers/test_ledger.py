@@ -69,7 +69,7 @@ def test_the_answers_are_those_of_commands(moves: list[tuple[str, str, str, bool
     ledger = Ledger()
     answer = Performed(Observation(""))
 
-    async def perform(call: ToolCall) -> Performed:
+    async def perform(call: ToolCall, *_: object) -> Performed:
         return answer
 
     async def play() -> None:

@@ -90,10 +90,10 @@ class ChatTurns:
         sent = [json.loads(str(unit)) for unit in asked.units[len(key.prompt) :]]
         answered = len(key.prompt) + 1
         self._fields.learn(key.sampling.model, asked.rest, Step(answered, len(asked.units)))
-        for habits in (self._own, self._client):
-            habits.learn(message, called.calls, sent)
+        self._client.learn(message, called.calls, sent)
+        self._own.learn(message, called.calls, sent, self._client)
         # The client has shown more of itself than this conversation; but clients of one name may differ.
-        self._habits = self._client if self._client.covers(self._own) else self._own
+        self._habits = self._client if self._own.agrees(self._client) else self._own
         texts = [text_of(each) for each in sent[1 : 1 + len(called.calls)]]
         if len(texts) < len(called.calls) or not texts or None in texts:
             return None

@@ -26,9 +26,15 @@ class Learner:
     forgives: bool = True
     _pairs: deque[Pair] = field(default_factory=lambda: deque[Pair](maxlen=_PAIRS))
 
-    def add(self, source: Mapping[str, Any], target: Any) -> None:
+    def add(self, source: Mapping[str, Any], target: Any, other: Learner | None = None) -> None:
+        """The template of `other`, which has seen more, is taken if it explains all that was seen here."""
         pair = (source, target)
         self._pairs.append(pair)
+        if other is not None and other.template is not None:
+            unknown = [pair] if self.template is other.template else self._pairs
+            if all(explains(other.template, each) for each in unknown):
+                self.template = other.template
+                return
         if self.template is not None and explains(self.template, pair):
             return
         self.template = explain(self._pairs) or (explain([pair]) if self.forgives else None)
@@ -37,11 +43,6 @@ class Learner:
     def knows(self) -> bool:
         """It was found from more than one pair, which may be explained in many ways."""
         return self.template is not None and len(self._pairs) > 1
-
-    def covers(self, other: Learner) -> bool:
-        """Whether all that the other one has seen is what this one says, too."""
-        template = self.template
-        return template is not None and all(explains(template, pair) for pair in other._pairs)
 
     def fill(self, source: Mapping[str, Any]) -> Any:
         """Raises `LookupError` if nothing is known, or this is not of the kind that is."""
@@ -62,10 +63,14 @@ class Habits:
     tail: tuple[str, ...] | None = None  # messages that follow the results
 
     def learn(
-        self, message: Mapping[str, Any], calls: Sequence[Mapping[str, Any]], sent: Sequence[dict[str, Any]]
+        self,
+        message: Mapping[str, Any],
+        calls: Sequence[Mapping[str, Any]],
+        sent: Sequence[dict[str, Any]],
+        other: Habits | None = None,
     ) -> None:
-        """`sent`: the messages that followed the answer `message`, its repetition first."""
-        self.echo.add(message, sent[0])
+        """`sent`: the messages that followed the answer `message`, its repetition first. `other`: see `Learner.add`."""
+        self.echo.add(message, sent[0], other.echo if other else None)
         if not calls:
             return
         results = sent[1 : 1 + len(calls)]
@@ -73,12 +78,13 @@ class Habits:
         if len(results) < len(calls) or None in texts:
             return
         for call, text, result in zip(calls, texts, results, strict=True):
-            self.result.add(result_source(call, text or ""), result)
+            self.result.add(result_source(call, text or ""), result, other.result if other else None)
         self.tail = tuple(canonical(each) for each in sent[1 + len(calls) :])
 
-    def covers(self, other: Habits) -> bool:
-        """Whether what the other ones were learnt from agrees with these, too."""
-        return self.tail == other.tail and self.echo.covers(other.echo) and self.result.covers(other.result)
+    def agrees(self, other: Habits) -> bool:
+        """Whether the habits of `other`, learnt before these from the same, explain all that was seen here."""
+        same = self.echo.template is other.echo.template and self.result.template is other.result.template
+        return same and self.tail == other.tail
 
     def expect(self, calls: Sequence[Mapping[str, Any]], texts: Sequence[str]) -> tuple[str, ...]:
         """The messages after the repeated answer, as they would be sent. Raises `LookupError`."""

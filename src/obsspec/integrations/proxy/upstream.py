@@ -12,7 +12,7 @@ from obsspec.integrations.proxy.wire import Headers, end_to_end
 from obsspec.values import ConfigError
 
 _CONNECT_S = 10.0
-_KEPT = 32  # connections that wait for the next request: all of them are looked at for each
+_KEPT = 8  # connections that wait for the next request: all of them are looked at for each
 _KEPT_S = 2.0  # engines drop kept connections after 5 s
 
 

@@ -12,6 +12,7 @@ import anyio
 import httpx2
 import pytest
 
+from obsspec.integrations.proxy.chat import ChatTurns
 from obsspec.integrations.proxy.conversation import Conversation
 from obsspec.integrations.proxy.work import Work
 from tests.integrations.proxy.engine import COMMANDS, TOOLS, Agent, Answer, Engine, Json, running, wait_for
@@ -199,6 +200,17 @@ async def test_a_conversation_that_the_proxy_loses_track_of_takes_no_other_along
         assert await Agent(url).run() == direct
         assert service.parts.figures.confused == len(broken) == 7
         assert service.parts.figures.claimed > 0
+
+
+async def test_a_request_that_confuses_the_proxy_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def faulty(self: ChatTurns, *_: object) -> None:
+        raise RuntimeError("a fault of our own")
+
+    monkeypatch.setattr(ChatTurns, "observed", faulty)
+    async with running(Engine()) as (server, url, service):
+        direct = await Agent(server.url).run()
+        assert await Agent(url).run() == direct
+        assert service.parts.figures.confused > 0
 
 
 # Cancelling ---------------------------------------------------------------------------------------------------------

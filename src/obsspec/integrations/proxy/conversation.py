@@ -114,6 +114,19 @@ class Conversation:
             self._call = None
             self._run(self._controller.closed())
 
+    def give_up(self) -> None:
+        """Like `close`, after an error of our own, whatever state it has left."""
+        self._closed, self._call = True, None
+        for work in self._work.values():
+            if work.end_s is None:
+                self._ended(work, finished=False)
+            self._let_go(work)
+            work.stream.fail("obsspec lost track of this conversation")
+            _cancel(work.pumping)
+            _cancel(work.predicting)
+        self._work.clear()
+        self._controller = Controller(self._turns, self._parts.gate, depth=0, breadth=0)
+
     def check_quiescent(self) -> None:
         """After `close`."""
         if self._controller.nodes or self._work:
@@ -291,20 +304,7 @@ class Conversation:
             await work()
         except Exception:  # noqa: BLE001 - typed: this conversation is given up, all others go on
             self._parts.figures.confused += 1
-            self._break()
-
-    def _break(self) -> None:
-        """Whatever state it is in: nothing of it stays."""
-        self._closed, self._call = True, None
-        for work in self._work.values():
-            if work.end_s is None:
-                self._ended(work, finished=False)
-            self._let_go(work)
-            work.stream.fail("obsspec lost track of this conversation")
-            _cancel(work.pumping)
-            _cancel(work.predicting)
-        self._work.clear()
-        self._controller = Controller(self._turns, self._parts.gate, depth=0, breadth=0)
+            self.give_up()
 
     def _hold(self, work: Work, size: int) -> bool:
         work.held += size

@@ -45,6 +45,7 @@ class Conversations:
             call = conversation.ask(asked, body)
         except Exception:  # noqa: BLE001 - typed: the client is served as if we were not there
             self._figures.confused += 1
+            conversation.give_up()
             self._forget(conversation)
             return None
         self._move(conversation, (asked.scope, prefixes[-1][1], len(asked.units)))

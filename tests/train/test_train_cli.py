@@ -11,7 +11,8 @@ import pytest
 
 from obsspec.train import cli
 from obsspec.train.policy_settings import PolicySettings
-from obsspec.train.terminal import RolloutSettings, task_of
+from obsspec.train.rollout_settings import RolloutSettings
+from obsspec.train.terminal import task_of
 from obsspec.train.world_settings import WorldSettings
 from obsspec.values import ConfigError
 

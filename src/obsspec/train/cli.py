@@ -17,7 +17,7 @@ from obsspec.tasks.task import Split
 from obsspec.train.policy_settings import PolicySettings
 from obsspec.train.precision import Precision
 from obsspec.train.record import Progress, record_sessions
-from obsspec.train.terminal import RolloutSettings
+from obsspec.train.rollout_settings import RolloutSettings
 from obsspec.train.world_settings import WorldSettings
 from obsspec.values import ConfigError
 
@@ -238,6 +238,7 @@ def co(
     """
     run = _import("co", *_TRL)
     log, versions = out / "policy" / "transitions", out / "world" / "versions"
+    versions.mkdir(parents=True, exist_ok=True)  # the first version may come after the first rollout
     rollouts = replace(rollouts or RolloutSettings(), world_model=str(versions))
     of_world = (world_start or start, log, out / "world", world or WorldSettings())
     run.train_together(

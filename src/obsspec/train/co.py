@@ -16,7 +16,7 @@ from typing import Any
 from rich.console import Console
 
 from obsspec.train.policy_settings import PolicySettings
-from obsspec.train.terminal import RolloutSettings
+from obsspec.train.rollout_settings import RolloutSettings
 from obsspec.train.world_settings import WorldSettings
 from obsspec.values import ConfigError, EngineError
 

@@ -37,9 +37,10 @@ from obsspec.train.llama import Llama
 from obsspec.train.policy_log import Books, Log, Say, read_account
 from obsspec.train.policy_settings import PolicySettings
 from obsspec.train.policy_trainer import MarkComplete, MergeAfterStep, PackedGRPOTrainer, last_complete
+from obsspec.train.rollout_settings import RolloutSettings
 from obsspec.train.rollouts import Kept
 from obsspec.train.run import keep_memory, working_type
-from obsspec.train.terminal import RolloutSettings, known_families, open_rollouts
+from obsspec.train.terminal import known_families, open_rollouts
 from obsspec.train.transition_log import TransitionWriter
 from obsspec.train.versions import VersionFolder
 

@@ -4,24 +4,22 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, Any
 
 import anyio
-from cyclopts import Parameter
 
 from obsspec.compare.world import QUICK_TOOL_S
 from obsspec.models.remerge import Merger
 from obsspec.models.tokenizer import load_vocabulary
-from obsspec.policy.llama_server import EngineMode, EngineSettings, cores_minus_one
+from obsspec.policy.llama_server import EngineSettings, cores_minus_one
 from obsspec.policy.retry import Retrying
 from obsspec.render.terminal import TerminalRenderer
 from obsspec.rollout.accounting import Account
 from obsspec.rollout.async_collector import AsyncCollector
 from obsspec.rollout.collector import Environment, Job, Speculation, TurnLog
-from obsspec.rollout.rules import Limits, RolloutRules
+from obsspec.rollout.rules import RolloutRules
 from obsspec.sandbox.local import LocalSandboxes
 from obsspec.sandbox.profile import parse_profile
 from obsspec.sandbox.serving import serve_sandboxes
@@ -33,6 +31,7 @@ from obsspec.tasks.families import FAMILIES
 from obsspec.tasks.suite import make_task
 from obsspec.tasks.task import Difficulty, Task
 from obsspec.train.live import LivePolicy, open_live_policy
+from obsspec.train.rollout_settings import RolloutSettings
 from obsspec.train.rollouts import Kept, Rollouts
 from obsspec.train.versions import VersionFolder, follow
 from obsspec.train.weights import EmbeddedServing
@@ -44,69 +43,7 @@ from obsspec.world.replica import Replicas, ReplicaSettings
 from obsspec.world.rules.model import Rules
 from obsspec.world.stages import Price
 
-SOURCES = ("rules", "memory", "replica", "lm")
 _BLOCK = 256  # the engine's contexts are multiples of this
-
-
-def _help(text: str) -> Parameter:
-    return Parameter(help=text)
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True)
-class RolloutSettings:
-    """How training rollouts are made. None of it but `mode` and the limits has a say in what they are."""
-
-    speculate: Annotated[bool, _help("Use the speculative pipeline; without, the sequential one.")] = True
-    sources: Annotated[str, _help("What predicts, comma-separated: rules, memory, replica, lm.")] = ",".join(SOURCES)
-    world_model: Annotated[
-        str,
-        _help(
-            "The language world model: 'same' (the policy's engine), an adapter (.safetensors), or a folder of "
-            "versions that `train world` publishes, which is followed."
-        ),
-    ] = "same"
-    depth: Annotated[int, _help("D: predicted observations that may stand unverified in a chain.")] = 4
-    guarded: Annotated[bool, _help("Send the calls of unverified turns ahead.")] = True
-    latency: Annotated[
-        str,
-        _help(
-            "Transport latency of the sandboxes in seconds, as in `obsspec compare`; empty: local sandboxes without."
-        ),
-    ] = ""
-    concurrency: Annotated[int, _help("Rollouts in flight at a time.")] = 8
-    mode: Annotated[
-        EngineMode, _help("exact: rollouts are those of the sequential pipeline, token for token; fast: not quite.")
-    ] = EngineMode.EXACT
-    threads: Annotated[int, _help("Threads of all engines together; 0: all cores but one.")] = 0
-    max_turns: Annotated[int, _help("Committed turns after which a rollout ends.")] = 10
-    max_turn_tokens: Annotated[int, _help("Tokens a turn may sample.")] = 96
-    max_context: Annotated[int, _help("Tokens of prompt and turn together.")] = 1024
-
-    def __post_init__(self) -> None:
-        wrong = sorted(set(self.source_names) - set(SOURCES))
-        if wrong or not self.source_names:
-            raise ConfigError(f"--sources: unknown {', '.join(wrong) or '(nothing)'}; known: {', '.join(SOURCES)}")
-        if self.concurrency < 1 or self.depth < 0 or self.threads < 0:
-            raise ConfigError("--concurrency must be at least 1, --depth and --threads not negative")
-
-    @property
-    def source_names(self) -> tuple[str, ...]:
-        """In the order of the cascade."""
-        named = {name.strip() for name in self.sources.split(",") if name.strip()}
-        return tuple(name for name in SOURCES if name in named) + tuple(sorted(named - set(SOURCES)))
-
-    @property
-    def limits(self) -> Limits:
-        return Limits(self.max_turns, self.max_turn_tokens, self.max_context)
-
-    @property
-    def slots(self) -> int:
-        """For each rollout its generation, and a branch at each depth."""
-        return self.concurrency * (1 + (max(1, self.depth) if self.speculate else 0))
-
-    def as_config(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def task_of(task_id: str) -> Task:
@@ -188,12 +125,18 @@ async def _world(
     serving = EmbeddedServing(_engine(settings), folder, "world", merger)
     if path.suffix == ".safetensors":
         return await stack.enter_async_context(open_live_policy(serving.open(path, "world-frozen")))
-    versions = VersionFolder(path, "world")
+    versions = _versions(path)
     first = versions.latest()
     opened = serving.open(first.adapter, first.name) if first else serving.open(start, "world-start")
     live = await stack.enter_async_context(open_live_policy(opened))
     await stack.enter_async_context(_following(versions, live, serving))
     return live
+
+
+def _versions(path: Path) -> VersionFolder:
+    if not path.is_dir():
+        raise ConfigError(f"--world-model: {path} is no folder of versions: give 'same', an adapter, or such a folder")
+    return VersionFolder(path, "world")
 
 
 def _engine(settings: RolloutSettings) -> EngineSettings:

@@ -22,6 +22,7 @@ from obsspec.values import (
     Turn,
 )
 
+SEVERAL = "+"  # between the weight versions of engines that serve as one
 OnTokens = Callable[[int], None]  # called with the number of tokens sampled so far in this generation
 
 
@@ -34,7 +35,10 @@ class Policy(Protocol):
 
     @property
     def weight_version(self) -> str:
-        """The version that a request sent now would be sampled with."""
+        """The version that a request sent now would be sampled with.
+
+        While engines that serve as one differ, those of all of them, in their order, with `SEVERAL` between.
+        """
         ...
 
     async def generate(

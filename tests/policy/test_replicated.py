@@ -152,6 +152,9 @@ async def test_e04_while_weights_are_published_a_turn_names_the_version_of_its_r
     old, new = Replica("7"), Replica("8")
     policy = Replicated([old, new])
     assert policy.weight_version == "7+8"
+    old.inner.weight_version, new.inner.weight_version = "8", "7"
+    assert policy.weight_version == "8+7", "not what it was: each replica has other weights now"
+    old.inner.weight_version, new.inner.weight_version = "7", "8"
     old.elsewhere = 100
     assert (await policy.generate((1, 2), Sampling(1))).weight_version == "8"
 

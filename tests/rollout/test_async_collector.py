@@ -13,13 +13,15 @@ from random import Random
 import anyio
 import pytest
 
+from obsspec.policy.replicated import Replicated
+from obsspec.policy.retry import Retrying
 from obsspec.protocols import Policy, Sandbox
 from obsspec.rollout.accounting import Account
 from obsspec.rollout.async_collector import AsyncCollector, Collection
 from obsspec.rollout.attempts import Attempt, Drop
 from obsspec.rollout.collector import Collector, Job, RolloutResult, Shared, Speculation, Verdict
 from obsspec.rollout.equality import differences
-from obsspec.rollout.rules import Limits, RolloutRules
+from obsspec.rollout.rules import Limits, RolloutRules, turn_seed
 from obsspec.rollout.trajectory import Trajectory
 from obsspec.speculation.session import SpeculationSettings
 from obsspec.testing import ScriptedPolicy, run_virtual, terminal_script
@@ -29,7 +31,7 @@ from obsspec.testing.scripts import toy_renderer
 from obsspec.testing.virtual_clock import Backend
 from obsspec.testing.world_model import Move, ScriptedWorldModel, always
 from obsspec.train.transition_log import Follower, TransitionWriter
-from obsspec.values import Completion, ConfigError, EngineError, StopReason
+from obsspec.values import Completion, ConfigError, EngineError, Sampling, StopReason, Tokens
 from obsspec.world.language import LanguageWorldModel
 from tests.rollout.collecting import Gauge, Plan, Task, Trouble, audit, collect, honest, jobs_of, know, make
 
@@ -229,6 +231,24 @@ async def test_e01_e04_turns_that_span_updates_name_the_weights_that_sampled_the
             assert logged[attempt.job.rules.seed, level] == tuple(trajectory.versions[: level + 1])
 
 
+@pytest.mark.parametrize("max_staleness", [0, 1])
+async def test_e04_engines_that_get_new_weights_one_after_the_other_have_had_one_update(max_staleness: int) -> None:
+    """The first has them at 5 s, the other at 15 s. Turns are sampled at 0, 11 and 22 s, by both of them at each."""
+    engines = engine(), engine()
+    policy = Replicated(engines)
+    collector = AsyncCollector(Retrying(policy), 8, max_staleness=max_staleness)
+    async with collector.collect([team(8, tool_s=10.0)]) as found:
+        for first, second in ("10", "11"):
+            await anyio.sleep(5.0 if second == "0" else 10.0)
+            engines[0].weight_version, engines[1].weight_version = first, second
+            found.look()
+        attempts = await everything(found)
+    assert {attempt.drop for attempt in attempts} == {Drop.STALE if max_staleness == 0 else None}
+    if max_staleness:
+        assert {tuple(attempt.trajectory.versions) for attempt in attempts} == {("0", "0", "1"), ("0", "1", "1")}
+        assert {attempt.age for attempt in attempts} == {1}
+
+
 @pytest.mark.parametrize("which", ["world", "policy"])
 async def test_d12_new_weights_of_one_model_abort_nothing_of_the_other(which: str, tmp_path: Path) -> None:
     """All 16 rollouts are in mid-request when one of the two models is updated."""
@@ -257,6 +277,21 @@ async def test_d12_new_weights_of_one_model_abort_nothing_of_the_other(which: st
         assert (after.started, after.cancelled, after.failed) == (before.started, before.cancelled, before.failed)
     transitions = Follower(tmp_path / "updated").poll().transitions
     assert {t.world_version for t in transitions if t.source} == ({"w1"} if which == "world" else {"w0"})
+
+
+async def test_h03_the_engine_hears_which_of_its_requests_has_become_the_committed_turn() -> None:
+    """Through every client between a session and the engine."""
+    promoted: list[tuple[Tokens, Sampling]] = []
+
+    class Engine(ScriptedPolicy):
+        def promote(self, prompt: Tokens, sampling: Sampling) -> None:
+            promoted.append((prompt, sampling))
+
+    policy = Retrying(Replicated([Engine(ENDLESS, first_s=constant(5.0))]))
+    async with AsyncCollector(policy, 1, None, speculating(1)).collect([team(1, tool_s=1.0)]) as found:
+        (attempt,) = await everything(found)
+    assert len(attempt.trajectory.turns) == 3
+    assert [sampling for _, sampling in promoted] == [replace(promoted[0][1], seed=turn_seed("r0", n)) for n in (1, 2)]
 
 
 # Caps and cancelled groups -------------------------------------------------------------------------------------------

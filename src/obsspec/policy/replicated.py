@@ -12,7 +12,7 @@ from typing import Protocol, runtime_checkable
 
 from obsspec.policy.openai import TokenEndpointPolicy
 from obsspec.policy.prefix_homes import PrefixHomes
-from obsspec.protocols import OnTokens, Policy, Promotes
+from obsspec.protocols import SEVERAL, OnTokens, Policy, Promotes
 from obsspec.values import Completion, Priority, Sampling, Tokens
 
 SPREAD = 8  # requests that the home of a long prefix may have more than the least busy replica
@@ -42,7 +42,8 @@ class Replicated:
 
     @property
     def weight_version(self) -> str:
-        return "+".join(sorted({replica.weight_version for replica in self._replicas}))
+        versions = [replica.weight_version for replica in self._replicas]
+        return versions[0] if len(set(versions)) == 1 else SEVERAL.join(versions)
 
     @property
     def busy(self) -> int:

@@ -9,7 +9,7 @@ import anyio
 from anyio import TaskHandle
 from anyio.abc import TaskGroup
 
-from obsspec.protocols import OnTokens, Policy
+from obsspec.protocols import OnTokens, Policy, Promotes
 from obsspec.values import Completion, GenerationKey, Priority, Sampling, Tokens
 
 
@@ -33,6 +33,10 @@ class HeadStart:
     @property
     def weight_version(self) -> str:
         return self._policy.weight_version
+
+    def promote(self, prompt: Tokens, sampling: Sampling) -> None:
+        if isinstance(self._policy, Promotes):
+            self._policy.promote(prompt, sampling)
 
     async def generate(
         self,

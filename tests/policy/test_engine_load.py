@@ -39,6 +39,10 @@ def test_whatever_is_on_the_page_is_a_count(page: str) -> None:
     assert read_gauges(f"vllm:num_requests_running{page}") >= 0
 
 
+def test_counts_beyond_all_bounds_are_counts() -> None:
+    assert read_gauges("vllm:num_requests_running 1e308\n" * 20) == 20 * 10**9
+
+
 class Engine:
     """Holds its requests until it is told; its page says what the test wants."""
 

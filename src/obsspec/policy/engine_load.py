@@ -15,6 +15,7 @@ EVERY_S = 1.0
 RARELY_S = 60.0  # an engine that does not answer is asked less and less often, down to this
 TIMEOUT_S = 5.0
 GAUGES = ("vllm:num_requests_running", "vllm:num_requests_waiting")
+MOST = 1e9  # requests: no engine has more
 LONGEST = 1 << 22  # bytes of an answer that are read: no engine has more to say
 
 
@@ -92,4 +93,4 @@ def _number(text: str) -> float:
         number = float(text)
     except ValueError:
         return 0.0
-    return number if math.isfinite(number) and number > 0 else 0.0
+    return min(number, MOST) if math.isfinite(number) and number > 0 else 0.0

@@ -108,7 +108,14 @@ async def _send(send: Any, body: bytes) -> None:
 @app.command
 def engine(port: int, seconds: float) -> None:
     """Run the fake engine (the benchmark starts it by itself)."""
-    uvicorn.run(Engine(seconds), port=port, log_level="warning", lifespan="off", timeout_graceful_shutdown=1)  # type: ignore[arg-type]
+    uvicorn.run(
+        Engine(seconds),
+        port=port,
+        log_level="warning",
+        lifespan="off",
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=1,
+    )  # type: ignore[arg-type]
 
 
 # The agents ---------------------------------------------------------------------------------------------------------

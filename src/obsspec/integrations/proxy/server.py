@@ -17,6 +17,8 @@ from obsspec.integrations.proxy.service import Service, open_service
 from obsspec.integrations.proxy.settings import ServeSettings
 from obsspec.values import ConfigError
 
+KEPT_S = 75  # clients drop idle connections after 5 s or so: they must be first, or what they send meanwhile is lost
+
 
 class _Server(uvicorn.Server):
     """Told to stop, it drops at once what nobody has asked for; answers that clients wait for may be finished."""
@@ -76,6 +78,7 @@ async def serve(settings: ServeSettings, listening: Callable[[str, Figures], Non
                 access_log=False,
                 server_header=False,
                 date_header=False,
+                timeout_keep_alive=KEPT_S,
                 timeout_graceful_shutdown=max(1, round(settings.drain_s)),
             )
             host = f"[{settings.host}]" if ":" in settings.host else settings.host

@@ -11,8 +11,13 @@ from hypothesis import strategies as st
 
 from obsspec.protocols import Emit, StreamingSandbox
 from obsspec.render.hermes import HermesRenderer
+from obsspec.rollout.rules import Limits, RolloutRules
+from obsspec.speculation.commands import Command, Discard, DiscardReason, ExecuteGuarded, Generate
 from obsspec.speculation.contradiction import contradicts
-from obsspec.values import Context, Observation, Outcome, Prediction
+from obsspec.speculation.controller import Controller
+from obsspec.speculation.gate import OpenGate
+from obsspec.testing.scripts import toy_renderer
+from obsspec.values import Completion, Context, FinishReason, Observation, Outcome, Prediction
 from tests.core.scene import Candidates, Scene, answer, assert_quiescent, call, recite, says
 from tests.core.test_scenarios_c import VOCABULARY, calls, hermes
 
@@ -103,6 +108,34 @@ async def test_of_calls_that_were_sent_ahead_too() -> None:
     assert told.outcomes == silent.outcomes == [Outcome.MATCH, Outcome.MATCH]
     assert told.report.guarded_ran == 1
     assert told.trajectory.agent_s == silent.trajectory.agent_s
+
+
+def test_what_a_call_that_runs_ahead_was_heard_to_say_counts_once_it_is_asked_for() -> None:
+    """Its answer may begin to arrive before the one that comes before it, where ways differ."""
+    rules = RolloutRules(toy_renderer(), Limits(), "r")
+    controller = Controller(rules, OpenGate(), depth=2, breadth=2)
+    controller.guarded = True
+
+    def started(commands: list[Command]) -> Generate:
+        return next(command for command in commands if isinstance(command, Generate))
+
+    def ends(node: int, command: str) -> list[Command]:
+        ids = call(command)
+        return controller.completed(node, Completion(ids, (0.0,) * len(ids), FinishReason.STOP))
+
+    key = rules.first("go").key
+    assert key is not None
+    first = started(controller.requested(key))
+    ends(first.node, "a")
+    second = started(controller.predicted(first.node, _predicted("first")))
+    assert any(isinstance(command, ExecuteGuarded) for command in ends(second.node, "b"))
+    third = [started(controller.predicted(second.node, _predicted(text))) for text in ("second", "seventh")]
+    assert controller.partly_observed(2, "sec") == []
+    assert not any(isinstance(command, Discard) for command in controller.observed([Observation("first")]))
+    discarded = [each for each in controller.requested(second.key) if isinstance(each, Discard)]
+    assert discarded == [Discard(third[1].node, DiscardReason.MISMATCH)]
+    controller.closed()
+    assert controller.nodes == 0
 
 
 @pytest.mark.anyio

@@ -137,6 +137,20 @@ async def test_e07_what_must_end_too_old_is_given_up_at_once_and_its_sibling_liv
     assert not policy.open
 
 
+@pytest.mark.parametrize("strict", [False, True])
+async def test_e07_a_turn_that_was_under_way_when_the_weights_changed_is_the_last_one(strict: bool) -> None:
+    """Or the first one on the new weights. Turns begin at 0, 11 and 22 s."""
+    policy = engine()
+    collector = AsyncCollector(policy, 1, max_staleness=None if strict else 0, strict_version=strict)
+    async with collector.collect([team(1, tool_s=10.0)]) as found:
+        await anyio.sleep(5.0 if strict else 0.5)
+        policy.weight_version = "1"
+        found.look()
+        (attempt,) = await everything(found)
+    assert attempt.drop is (Drop.MIXED_VERSIONS if strict else Drop.STALE)
+    assert policy.finished == len(attempt.trajectory.turns) == (2 if strict else 1)
+
+
 async def test_e07_a_dropped_rollout_is_made_again_if_asked_to() -> None:
     policy = engine()
     collector = AsyncCollector(policy, 1, max_staleness=0, retries=1)

@@ -148,6 +148,18 @@ async def test_h03_an_overloaded_home_is_left() -> None:
 
 @pytest.mark.parametrize("anyio_backend", [(Backend.ASYNCIO, backend_options(Backend.ASYNCIO))])
 @pytest.mark.anyio
+async def test_h03_siblings_follow_a_prompt_that_is_still_being_read() -> None:
+    replicas = [Replica() for _ in range(4)]
+    policy = Replicated(replicas)
+    async with anyio.create_task_group() as tasks:
+        for branch in range(4):
+            tasks.start_soon(policy.generate, (*range(2000), branch), Sampling(1))
+    assert sorted(len(replica.prompts) for replica in replicas) == [0, 0, 0, 4]
+    assert policy.busy == 0
+
+
+@pytest.mark.parametrize("anyio_backend", [(Backend.ASYNCIO, backend_options(Backend.ASYNCIO))])
+@pytest.mark.anyio
 async def test_e04_while_weights_are_published_a_turn_names_the_version_of_its_replica() -> None:
     old, new = Replica("7"), Replica("8")
     policy = Replicated([old, new])

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from obsspec.history import LOST, START, guard_after
+from obsspec.history import FRESH, LOST, START, guard_after
 from obsspec.sandbox.commands import Commands, Performed
 from obsspec.sandbox.inside.ledger import KEPT, Ledger, Request
 from obsspec.testing import run_virtual
 from obsspec.testing.virtual_clock import Backend
-from obsspec.values import Exchange, Guard, Observation, Refused, SandboxError, ToolCall
+from obsspec.values import Exchange, Guard, Observation, Refusal, Refused, SandboxError, ToolCall
 
 
 def bash(command: str) -> ToolCall:
@@ -178,6 +179,56 @@ def test_a_guarded_command_under_another_id_has_the_answer_of_the_one_run() -> N
     finish(ledger, "1")
     assert ask(ledger, ahead(3, "a")) is None
     assert ledger.answer(1) == ledger.answer(2) == ledger.answer(3) == said("1")
+
+
+@pytest.mark.parametrize("runs", [False, True], ids=["it ran", "it runs"])
+def test_c20_another_command_under_a_guard_that_was_used_is_refused(runs: bool) -> None:
+    ledger = Ledger()
+    assert ask(ledger, ahead(1, "a")) is not None
+    if not runs:
+        finish(ledger, "1")
+    assert ask(ledger, ahead(2, "b")) is None
+    assert ledger.answer(2) == {"refused": "history"}
+
+    async def play() -> None:
+        ran: list[str] = []
+
+        async def perform(call: ToolCall, *_: object) -> Performed:
+            ran.append(call.command)
+            await anyio.sleep(1.0)
+            return Performed(Observation("1"))
+
+        commands = Commands(perform)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(commands.execute_if, bash("a"), FRESH)
+            await anyio.sleep(0.5 if runs else 2.0)
+            assert await commands.execute_if(bash("b"), FRESH) == Refused(Refusal.HISTORY)
+            assert ran == ["a"]
+
+    run_virtual(play, backend=Backend.ASYNCIO)
+
+
+def test_after_a_guarded_call_that_was_cut_off_commands_run_nothing_more() -> None:
+    """Here a sandbox of ours differs: whoever gives a guarded call up there may kill it, and then nobody knows."""
+
+    async def play() -> None:
+        ran: list[str] = []
+
+        async def perform(call: ToolCall, *_: object) -> Performed:
+            ran.append(call.command)
+            await anyio.sleep(1.0)
+            return Performed(Observation("1"))
+
+        commands = Commands(perform)
+        with anyio.move_on_after(0.5):
+            await commands.execute_if(bash("a"), FRESH)
+        for again in (lambda: commands.execute(bash("b")), lambda: commands.execute_if(bash("a"), FRESH)):
+            with pytest.raises(SandboxError, match="cancelled while it ran"):
+                await again()
+        assert await commands.execute_if(bash("b"), guard_after([step("a", "1")])) == Refused(Refusal.HISTORY)
+        assert ran == ["a"]
+
+    run_virtual(play, backend=Backend.ASYNCIO)
 
 
 # Withdrawn -----------------------------------------------------------------------------------------------------------

@@ -160,6 +160,27 @@ async def test_h03_siblings_follow_a_prompt_that_is_still_being_read() -> None:
 
 @pytest.mark.parametrize("anyio_backend", [(Backend.ASYNCIO, backend_options(Backend.ASYNCIO))])
 @pytest.mark.anyio
+async def test_h03_an_engine_that_is_down_is_left_alone_until_it_is_back() -> None:
+    """It refuses at once for 20 s, so it is never busy; a rollout begins every 50 ms for 40 s."""
+    replicas, until_s = [Replica() for _ in range(4)], anyio.current_time() + 20.0
+
+    def refuse(request: object) -> EngineError | None:
+        return EngineError("refused") if anyio.current_time() < until_s else None
+
+    down = replicas[0]
+    down.inner = ScriptedPolicy(_say, first_s=constant(0.01), fault=refuse)
+    policy = Retrying(Replicated(replicas))
+    async with anyio.create_task_group() as tasks:
+        for rollout in range(800):
+            tasks.start_soon(policy.generate, (rollout,) * 2000, Sampling(200))
+            await anyio.sleep(0.05)
+    assert down.inner.failed < 10
+    assert down.inner.finished > 50
+    assert policy.retries == down.inner.failed
+
+
+@pytest.mark.parametrize("anyio_backend", [(Backend.ASYNCIO, backend_options(Backend.ASYNCIO))])
+@pytest.mark.anyio
 async def test_e04_while_weights_are_published_a_turn_names_the_version_of_its_replica() -> None:
     old, new = Replica("7"), Replica("8")
     policy = Replicated([old, new])

@@ -6,17 +6,22 @@ on one replica and read it once; only requests that no replica has a beginning o
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Protocol, runtime_checkable
 
+import anyio
+
 from obsspec.policy.openai import TokenEndpointPolicy
 from obsspec.policy.prefix_homes import PrefixHomes
 from obsspec.protocols import SEVERAL, OnTokens, Policy, Promotes
-from obsspec.values import Completion, Priority, Sampling, Tokens
+from obsspec.values import Completion, EngineError, Priority, Sampling, Tokens
 
 SPREAD = 8  # requests that the home of a long prefix may have more than the least busy replica
 LONG = 1024  # tokens; for a shorter prefix, as every new rollout has one, proportionally fewer
+REST_S = 1.0  # that nothing is sent to a replica that failed, twice as long each time it fails again
+DOUBLED = 6  # times at most
 
 
 @runtime_checkable
@@ -30,8 +35,9 @@ class Counts(Protocol):
 class Replicated:
     """A `Policy` over `replicas`. Cancelling ends the request at the replica that has it, and only there.
 
-    A replica that fails is not left for another one here: whoever sends the request again sends it where it is routed
-    by then. While weights are published, replicas may differ; a completion names the version of its own.
+    A request that fails is not sent again here: whoever does that sends it where it is routed by then, and that is
+    elsewhere for a while, because an engine that is down would be the least busy one. While weights are published,
+    replicas may differ; a completion names the version of its own.
     """
 
     def __init__(self, replicas: Sequence[Policy], *, spread: int = SPREAD) -> None:
@@ -39,6 +45,8 @@ class Replicated:
         self._spread = spread
         self._open = [0] * len(self._replicas)
         self._homes = PrefixHomes()
+        self._failures = [0] * len(self._replicas)  # one after the other
+        self._rests_until = [-math.inf] * len(self._replicas)
 
     @property
     def weight_version(self) -> str:
@@ -69,16 +77,29 @@ class Replicated:
         try:
             replica = self._replicas[index]
             completion = await replica.generate(prompt, sampling, priority=priority, on_tokens=on_tokens)
+        except EngineError as error:
+            if error.retryable:
+                self._rest(index)
+            raise
         finally:
             self._open[index] -= 1
+        self._failures[index] = 0
         self._homes.add((*prompt, *completion.token_ids), index)
         return completion
 
+    def _rest(self, index: int) -> None:
+        """Requests that were under way together fail together: once."""
+        now = anyio.current_time()
+        if now >= self._rests_until[index]:
+            self._rests_until[index] = now + REST_S * 2 ** min(self._failures[index], DOUBLED)
+            self._failures[index] += 1
+
     def _route(self, prompt: Tokens) -> int:
-        every = range(len(self._replicas))
+        now, every = anyio.current_time(), range(len(self._replicas))
+        usable = [index for index in every if now >= self._rests_until[index]] or every
         homes, held = self._homes.find(prompt)
-        home = min(homes or every, key=self._load)
-        least = min(every, key=self._load)
+        home = min(homes.intersection(usable) or usable, key=self._load)
+        least = min(usable, key=self._load)
         more = self._spread * min(1.0, held / LONG)
         return least if self._load(home) > self._load(least) + more else home
 

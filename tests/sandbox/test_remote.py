@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -15,11 +16,12 @@ import pytest
 
 from obsspec.sandbox.latency import LatencySpec
 from obsspec.sandbox.remote import RemoteSandboxes
+from obsspec.sandbox.remote_sandbox import RemoteSandbox
 from obsspec.sandbox.serving import serve_sandboxes
 from obsspec.sandbox.spec import FileSpec, SandboxSpec
-from obsspec.sandbox.wire import seed_of
-from obsspec.values import ConfigError, SandboxError
-from tests.sandbox.support import eventually, host_processes, output, run
+from obsspec.sandbox.wire import observation_to_json, seed_of
+from obsspec.values import ConfigError, Guard, Observation, SandboxError
+from tests.sandbox.support import eventually, host_processes, output, run, shell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.sandbox]
 
@@ -54,6 +56,25 @@ async def test_sandboxes_behave_as_local_ones(sandboxes: RemoteSandboxes) -> Non
         with pytest.raises(SandboxError, match="set-up command `false` failed"):
             async with sandboxes.open(SandboxSpec(setup=("false",))):
                 pass
+
+
+async def test_calls_that_were_sent_ahead_are_counted_in_their_order_in_whatever_order_they_answer() -> None:
+    sent: list[int] = []
+
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        data = json.loads(request.content)
+        sent.append(data.get("sequence", 0))
+        await anyio.sleep(0.1 if data.get("after") == 0 else 0.0)
+        return httpx2.Response(200, json=observation_to_json(Observation("x")))
+
+    async with httpx2.AsyncClient(base_url="http://box", transport=httpx2.MockTransport(answer)) as client:
+        sandbox = RemoteSandbox(client, "box")
+        async with anyio.create_task_group() as tasks:
+            for after, command in enumerate(("first", "second")):
+                tasks.start_soon(sandbox.execute_if, shell(command), Guard(after, "digest"))
+        await sandbox.execute(shell("third"))
+    assert sent == [0, 0, 3]
+    assert sandbox.log == ["first", "second", "third"]
 
 
 async def test_latency_is_injected_on_execute_as_drawn() -> None:

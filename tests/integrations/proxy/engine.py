@@ -245,7 +245,7 @@ def join(data: bytes) -> Json:
 @asynccontextmanager
 async def proxied(upstream: str, **options: Any) -> AsyncGenerator[tuple[str, Service], None]:
     """A proxy before `upstream`. Afterwards nothing is left of it: no branch, no byte, no request."""
-    settings = replace(ServeSettings(upstream, gate=False), **options)
+    settings = replace(ServeSettings(upstream, gate=False, max_lag_s=60), **options)
     listener = listen("127.0.0.1", 0)
     async with open_service(settings) as service:
         config = uvicorn.Config(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -173,6 +174,26 @@ async def test_without_room_for_early_answers_there_are_none(limit: dict[str, in
             assert await Agent(url).run() == direct
         assert service.parts.figures.claimed == 0
         assert service.parts.limits.held == 0
+
+
+async def test_h01_a_proxy_that_can_not_keep_up_starts_nothing() -> None:
+    async with running(Engine(), max_lag_s=0.15) as (server, url, service):
+        direct = await Agent(server.url).run()
+        await Agent(url).run()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(_hog)
+            await wait_for(lambda: service.parts.limits.is_late)
+            started = service.parts.figures.started
+            assert await Agent(url, turns=2).run() == direct[:2]
+            assert service.parts.figures.started == started
+            tasks.cancel_scope.cancel()
+        await wait_for(lambda: not service.parts.limits.is_late)
+
+
+async def _hog() -> None:
+    while True:
+        time.sleep(0.25)  # noqa: ASYNC251 - the event loop is to be late
+        await anyio.sleep(0.001)
 
 
 async def test_told_to_stop_it_ends_what_nobody_asked_for_and_finishes_the_rest() -> None:

@@ -25,14 +25,20 @@ class Limits:
 
     max_branches: int
     max_held: int
+    max_lag_s: float
     branches: int = 0  # requests that nobody has asked for
     held: int = 0  # bytes of answers that nobody has asked for
+    lag_s: float = 0.0  # how late the event loop is, on average: it has more to do than it can
     draining: bool = False
     fuse: Fuse = field(default_factory=Fuse)
 
     @property
     def is_full(self) -> bool:
-        return self.draining or self.branches >= self.max_branches or self.held > self.max_held
+        return self.is_late or self.draining or self.branches >= self.max_branches or self.held > self.max_held
+
+    @property
+    def is_late(self) -> bool:
+        return self.lag_s > self.max_lag_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,8 @@ class ProxyGate:
     shadow: bool
 
     def predicts(self, look: Look) -> Decision:
-        return self.inner.predicts(look)
+        decision = self.inner.predicts(look)
+        return replace(decision, allowed=False, why=Why.FULL) if self.limits.is_late else decision
 
     def starts(self, start: Start) -> Decision:
         decision = self.inner.starts(start)

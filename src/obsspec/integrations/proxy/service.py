@@ -27,6 +27,7 @@ from obsspec.speculation.expected_value import ExpectedValueGate, GateSettings
 from obsspec.speculation.gate import Breaker, Gate
 
 _SWEEP_S = 5.0
+_LOOK_S, _SMOOTH = 0.05, 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,7 @@ async def open_service(settings: ServeSettings) -> AsyncGenerator[Service, None]
         async with anyio.create_task_group() as tasks:
             service = _service(settings, upstream, tasks, frames, engine)
             tasks.start_soon(_sweep, service.conversations, settings.idle_s)
+            tasks.start_soon(_watch, service.parts.limits)
             try:
                 yield service
             finally:
@@ -70,7 +72,7 @@ def _service(
     settings: ServeSettings, upstream: Upstream, tasks: TaskGroup, frames: IdFrames | None, engine: TextEngine | None
 ) -> Service:
     figures = Figures(shadow=settings.shadow)
-    limits = Limits(settings.max_branches, settings.buffer_mib << 20)
+    limits = Limits(settings.max_branches, settings.buffer_mib << 20, settings.max_lag_s)
     gate = ProxyGate(_gate(settings, upstream), limits, settings.shadow)
     parts = Parts(settings, upstream, tasks, gate, limits, figures)
     worlds = Worlds(gate)
@@ -90,6 +92,7 @@ def _service(
         "sessions": ("Conversations that are remembered", lambda: len(conversations)),
         "branches": ("Requests started early that nobody has asked for yet", lambda: limits.branches),
         "held_bytes": ("Bytes of their answers", lambda: limits.held),
+        "lag_seconds": ("How late the proxy itself is", lambda: limits.lag_s),
         "upstream_requests": ("Requests that the engine is answering", lambda: upstream.open),
     }
     named = {settings.session_header.lower().encode()} - {b""}
@@ -97,6 +100,13 @@ def _service(
     return Service(
         parts, conversations, Metrics(figures, gauges), frozenset(named.union(SESSION_HEADERS)), UNSAID | ignored
     )
+
+
+async def _watch(limits: Limits) -> None:
+    while True:
+        due_s = anyio.current_time() + _LOOK_S
+        await anyio.sleep(_LOOK_S)
+        limits.lag_s += _SMOOTH * (anyio.current_time() - due_s - limits.lag_s)
 
 
 def _gate(settings: ServeSettings, upstream: Upstream) -> Gate:

@@ -40,6 +40,7 @@ class ServeSettings:
     max_branches: Annotated[int, Parameter(help="Requests under way that nobody has asked for yet.")] = 256
     idle_s: Annotated[float, Parameter(help="A conversation that is silent for so long is forgotten.")] = 900.0
     buffer_mib: Annotated[int, Parameter(help="Answers that nobody has asked for yet, together.")] = 256
+    max_lag_s: Annotated[float, Parameter(help="Nothing starts early while the proxy itself is so far behind.")] = 0.1
     predict_s: Annotated[float, Parameter(help="A slower prediction counts as failed.")] = 30.0
     drain_s: Annotated[float, Parameter(help="When told to stop, requests may finish for so long.")] = 30.0
 
@@ -48,7 +49,7 @@ class ServeSettings:
         for name, least in (("depth", 0), ("breadth", 0), ("max_sessions", 1), ("max_branches", 0), ("buffer_mib", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"--{name.replace('_', '-')} must be at least {least}, got {getattr(self, name)}")
-        for name in ("idle_s", "predict_s", "drain_s"):
+        for name in ("idle_s", "max_lag_s", "predict_s", "drain_s"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"--{name.replace('_', '-')} must be more than 0, got {getattr(self, name)}")
         if not 0 <= self.port < 65536:

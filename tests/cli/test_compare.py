@@ -86,7 +86,7 @@ def test_a_run_over_a_token_endpoint_leaves_everything_in_its_folder(tmp_path: P
     assert 0 < summary["match"] < 1  # mkdir is silent, pwd is not
     assert summary["attempts"] + summary["gated"] + summary["failed"] == summary["turns_with_a_call"] == 4
     assert (tmp_path / "run" / "compare.png").read_bytes().startswith(b"\x89PNG")
-    assert len(lines(tmp_path / "run")) == 4
+    assert len(lines(tmp_path / "run")) == 6  # two tasks, three arms
 
 
 def test_the_cascade_knows_what_the_language_model_guesses_wrong(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_an_interrupted_run_keeps_what_is_finished_and_resumes(tmp_path: Path, h
         again = compare(*options(url, out, 3))
     assert again.returncode == 0, again.stdout + again.stderr
     assert lines(out)[: len(kept)] == kept
-    assert len(lines(out)) == 6
+    assert len(lines(out)) == 9
     assert "identical rollouts 3/3" in again.stdout
 
 

@@ -104,6 +104,35 @@ def test_a_round_that_was_stopped_counts_for_nothing(tmp_path: Path) -> None:
     assert not (out / "checkpoint.pt").exists()
 
 
+@pytest.mark.parametrize("last", ["_note", "_save", "_publish"])
+def test_whatever_was_the_last_thing_it_did_the_next_trainer_goes_on(
+    last: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, out = tmp_path / "log", tmp_path / "out"
+    write(log, "a", jobs(12))
+    done = getattr(WorldTrainer, last)
+
+    def do_and_die(self: WorldTrainer, *arguments: Any) -> None:
+        done(self, *arguments)
+        if self.progress.round == 2:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(WorldTrainer, last, do_and_die)
+        with pytest.raises(KeyboardInterrupt):
+            tiny_world(log, out).run(never, follow=False)
+    resumed = tiny_world(log, out)
+    resumed.run(never, follow=False)
+    whole = tiny_world(log, tmp_path / "whole")
+    whole.run(never, follow=False)
+    assert lines(out) == lines(tmp_path / "whole")
+    assert resumed.progress.observations == whole.progress.observations
+    versions = sorted(path.name for path in (out / "versions").iterdir())
+    assert versions == sorted(path.name for path in (tmp_path / "whole" / "versions").iterdir())
+    for name, expected in factors(whole).items():
+        assert torch.equal(factors(resumed)[name], expected), name
+
+
 def test_mixed_replay_adds_rollouts_of_before_and_only_those(tmp_path: Path) -> None:
     log, out = tmp_path / "log", tmp_path / "out"
     write(log, "a", jobs(12))

@@ -93,10 +93,15 @@ class WorldTrainer:
         now.step = max(now.step, news.step)
         now.trained_s += time.monotonic() - began
         now.position, now.random = dict(news.position), self._random.getstate()
+        before = {"exact": score.exact, "nonempty": score.nonempty, "trivial": score.trivial}
+        figures = {"loss": _mean(losses), "left_out": dict(news.left_out), "before": before}
+        self._note(figures)  # first: a line that is ahead of the checkpoint goes when the run is resumed
         self._save()
         self._publish()
-        before = {"exact": score.exact, "nonempty": score.nonempty, "trivial": score.trivial}
-        self._tell({"loss": _mean(losses), "left_out": dict(news.left_out), "before": before})
+        self._say(
+            f"world {now.round}  policy step {now.step}  loss {figures['loss']:.3f}  "
+            f"exact before {score.exact:.1%}  {now.observations} observations"
+        )
         return True
 
     def _publish(self) -> None:
@@ -128,15 +133,11 @@ class WorldTrainer:
         self._optimizer.load_state_dict(saved["optimizer"])
         self._say(f"going on after round {self.progress.round}")
 
-    def _tell(self, figures: dict[str, Any]) -> None:
+    def _note(self, figures: dict[str, Any]) -> None:
         now = self.progress
         line = {"round": now.round, "step": now.step, "observations": now.observations, **figures}
         with (self._folder / LOG).open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-        self._say(
-            f"world {now.round}  policy step {now.step}  loss {figures['loss']:.3f}  "
-            f"exact before {figures['before']['exact']:.1%}  {now.observations} observations"
-        )
 
 
 def _mixed(news: Round, random: Random) -> Iterable[Example]:

@@ -8,11 +8,11 @@ from dataclasses import replace
 from hypothesis import HealthCheck, settings
 
 from obsspec.rollout.rules import Limits, RolloutRules
-from obsspec.speculation.commands import Command, Generate
+from obsspec.speculation.commands import Command, Discard, DiscardReason, Generate
 from obsspec.speculation.controller import Controller
 from obsspec.speculation.decisions import Decision, Start, What, Why
 from obsspec.speculation.gate import OpenGate
-from obsspec.values import Completion, FinishReason, Observation, Outcome, Prediction
+from obsspec.values import Completion, FinishReason, GenerationKey, Observation, Outcome, Prediction
 from tests.core.machine import RENDERER, ControllerMachine, walk
 
 TestController = ControllerMachine.TestCase
@@ -42,6 +42,39 @@ def test_long_walks_reach_every_outcome_and_every_depth() -> None:
     assert dropped > 25
 
 
+def first_key() -> GenerationKey:
+    key = RolloutRules(RENDERER, Limits(), "r").first("go").key
+    assert key is not None
+    return key
+
+
+def started(commands: list[Command]) -> list[Generate]:
+    return [command for command in commands if isinstance(command, Generate)]
+
+
+def completed(controller: Controller, node: int, command: str) -> None:
+    ids = RENDERER.call(command)
+    controller.completed(node, Completion(ids, (0.0,) * len(ids), FinishReason.STOP))
+
+
+def predicted(controller: Controller, node: int, text: str, version: str | None = None) -> list[Generate]:
+    return started(controller.predicted(node, Prediction((Observation(text),), "s", 0.5), version))
+
+
+def test_an_observation_drops_what_stands_on_another_one_before_the_loop_makes_its_next_call() -> None:
+    controller = Controller(RolloutRules(RENDERER, Limits(), "r"), OpenGate(), depth=2, breadth=2)
+    (head,) = started(controller.requested(first_key()))
+    completed(controller, head.node, "a")
+    (right,), (wrong,) = predicted(controller, head.node, "x"), predicted(controller, head.node, "y")
+    completed(controller, wrong.node, "b")
+    (below,) = predicted(controller, wrong.node, "z")
+    dropped = [each for each in controller.observed([Observation("x")]) if isinstance(each, Discard)]
+    assert dropped == [Discard(node, DiscardReason.MISMATCH) for node in (wrong.node, below.node)]
+    assert started(controller.requested(right.key)) == []
+    controller.closed()
+    assert controller.nodes == 0
+
+
 class Patient(OpenGate):
     """Lets a branch start once nothing above it is unverified."""
 
@@ -51,22 +84,12 @@ class Patient(OpenGate):
 
 
 def test_e01_a_branch_that_may_start_only_when_its_turn_is_committed_can_be_claimed_under_the_strict_option() -> None:
-    rules = RolloutRules(RENDERER, Limits(), "r")
-    controller = Controller(rules, Patient(), depth=2, breadth=1)
-
-    def started(commands: list[Command]) -> list[Generate]:
-        return [command for command in commands if isinstance(command, Generate)]
-
-    def speculate(node: int, command: str) -> list[Generate]:
-        ids = RENDERER.call(command)
-        controller.completed(node, Completion(ids, (0.0,) * len(ids), FinishReason.STOP))
-        return started(controller.predicted(node, Prediction((Observation("x"),), "s", 0.5), "7"))
-
-    key = rules.first("go").key
-    assert key is not None
-    (first,) = started(controller.requested(replace(key, weight_version="7")))
-    (second,) = speculate(first.node, "a")
-    assert speculate(second.node, "b") == []
+    controller = Controller(RolloutRules(RENDERER, Limits(), "r"), Patient(), depth=2, breadth=1)
+    (first,) = started(controller.requested(replace(first_key(), weight_version="7")))
+    completed(controller, first.node, "a")
+    (second,) = predicted(controller, first.node, "x", "7")
+    completed(controller, second.node, "b")
+    assert predicted(controller, second.node, "x", "7") == []
     (third,) = started(controller.requested(second.key))
     assert third.speculative
     asked = replace(third.key, weight_version="7")

@@ -16,8 +16,19 @@ from obsspec.speculation.commands import Command, Discard, DiscardReason, Execut
 from obsspec.speculation.contradiction import contradicts
 from obsspec.speculation.controller import Controller
 from obsspec.speculation.gate import OpenGate
+from obsspec.testing import ScriptedSandbox
 from obsspec.testing.scripts import toy_renderer
-from obsspec.values import Completion, Context, FinishReason, Observation, Outcome, Prediction
+from obsspec.values import (
+    Completion,
+    Context,
+    FinishReason,
+    Guard,
+    Observation,
+    Outcome,
+    Prediction,
+    Refused,
+    ToolCall,
+)
 from tests.core.scene import Candidates, Scene, answer, assert_quiescent, call, recite, says
 from tests.core.test_scenarios_c import VOCABULARY, calls, hermes
 
@@ -108,6 +119,35 @@ async def test_of_calls_that_were_sent_ahead_too() -> None:
     assert told.outcomes == silent.outcomes == [Outcome.MATCH, Outcome.MATCH]
     assert told.report.guarded_ran == 1
     assert told.trajectory.agent_s == silent.trajectory.agent_s
+
+
+@pytest.mark.anyio
+async def test_d11_a_call_sent_ahead_of_what_turns_out_otherwise_is_withdrawn_while_the_tool_still_runs() -> None:
+    """Sent at 3 s; the tool that runs from 1 to 11 s is heard at 6 s."""
+    asking = 0
+
+    class Sandbox(ScriptedSandbox):
+        async def execute_if(self, call: ToolCall, guard: Guard) -> Observation | Refused:
+            nonlocal asking
+            asking += 1
+            try:
+                return await super().execute_if(call, guard)
+            finally:
+                asking -= 1
+
+    script, answers = recite(call("a"), call("b"), answer()), says("one two three four", "x")
+    made = Scene(script, answers, depth=2, guarded=True)
+    made.world_model = Candidates(lambda _: ["one five"])
+    made.sandbox = Sandbox(answers, delay_s=lambda _: 10.0, tells=lambda _: 0.7)
+    seen: list[int] = []
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(made.speculative)
+        for seconds in (2.9, 3.0, 0.2):
+            await anyio.sleep(seconds)
+            seen.append(asking)
+        assert [len(made.sandbox.calls), made.sandbox.running] == [1, 1]
+    assert seen == [0, 1, 0]
+    assert [each.command for each in made.sandbox.calls] == ["a", "b"]
 
 
 def test_what_a_call_that_runs_ahead_was_heard_to_say_counts_once_it_is_asked_for() -> None:

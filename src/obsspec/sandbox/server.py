@@ -67,7 +67,8 @@ def _limits(text: str) -> Limits:
 
 def listen(port: int) -> socket.socket:
     """A bound socket; 0 means any free port. Raises `ConfigError`."""
-    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # named TCP, or asyncio leaves Nagle's delay on for all connections
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((HOST, port))

@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 ARGS   ?=
 N      ?= 100000
 
-.PHONY: compare test check prove vllm-test verl-test train clean
+.PHONY: compare test check prove vllm-test verl-test train learn cotrain clean
 
 compare: $(VENV)/.installed   ## the main job: both pipelines on the same tasks
 	$(BIN)/obsspec compare $(ARGS)
@@ -35,6 +35,12 @@ train: $(VENV)/.trains        ## make the shipped adapter again: record sessions
 	$(BIN)/obsspec train record runs/train/validation.jsonl --sessions 400 --split validation
 	$(BIN)/obsspec train model runs/train/sessions.jsonl runs/train/model --held-out runs/train/validation.jsonl --minutes 55
 
+learn: $(VENV)/.learns        ## does the policy learn? Two hours of GRPO through the speculative collector
+	$(BIN)/python -m benchmarks.training.learn runs/learn $(ARGS)
+
+cotrain: $(VENV)/.learns      ## does the world model need to learn with the policy? Some hours
+	$(BIN)/python -m benchmarks.training.cotraining runs/co $(ARGS)
+
 $(VENV)/.installed: pyproject.toml
 	@echo "installing into $(VENV), a minute or two"
 	$(PYTHON) -m venv $(VENV)
@@ -49,6 +55,10 @@ $(VENV)/.tested: $(VENV)/.installed
 
 $(VENV)/.trains: $(VENV)/.installed
 	$(BIN)/pip install --quiet torch==2.13.0
+	touch $@
+
+$(VENV)/.learns: $(VENV)/.trains
+	$(BIN)/pip install --quiet --editable '.[trl,tir]'
 	touch $@
 
 $(VLLM)/.installed:           # its own environment: torch's CPU build first, and without packages that break beside it

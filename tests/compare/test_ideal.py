@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from obsspec.compare.ideal import hidden_at_most, ideal_s
+from obsspec.compare.ideal import hidden_ideal, ideal_s
 from obsspec.rollout.trajectory import Trajectory, TurnRecord
 from obsspec.values import Completion, FinishReason, Observation, ToolCall
 
@@ -29,20 +29,20 @@ def test_with_guards_only_the_last_answer_is_waited_for() -> None:
     rollout = sequential((1, 2), (1, 2), (1, 2), (0.5, 0))
     assert ideal_s(rollout, guarded=True) == 5.0  # sent after 3 s of generation, answered 2 s later
     assert ideal_s(rollout, guarded=False) == 7.0  # one tool after the other
-    assert hidden_at_most([rollout], guarded=True) == pytest.approx(4.5 / 6)
-    assert hidden_at_most([rollout], guarded=False) == pytest.approx(2.5 / 6)
+    assert hidden_ideal([rollout], guarded=True) == pytest.approx(4.5 / 6)
+    assert hidden_ideal([rollout], guarded=False) == pytest.approx(2.5 / 6)
 
 
 def test_long_generations_hide_everything() -> None:
     rollout = sequential((3, 2), (3, 2), (3, 0))
     assert ideal_s(rollout, guarded=True) == ideal_s(rollout, guarded=False) == 9.0
-    assert hidden_at_most([rollout], guarded=False) == 1.0
+    assert hidden_ideal([rollout], guarded=False) == 1.0
 
 
 def test_without_tools_there_is_nothing_to_hide() -> None:
     rollout = sequential((1, 0))
     assert ideal_s(rollout, guarded=True) == 1.0
-    assert hidden_at_most([rollout], guarded=True) != hidden_at_most([rollout], guarded=True)  # not a number
+    assert hidden_ideal([rollout], guarded=True) != hidden_ideal([rollout], guarded=True)  # not a number
 
 
 def test_it_is_the_latency_of_a_sequential_run_without_its_tools_in_the_way() -> None:

@@ -22,8 +22,8 @@ def ideal_s(trajectory: Trajectory, *, guarded: bool) -> float:
     return max(generated, answered)
 
 
-def hidden_at_most(trajectories: Sequence[Trajectory], *, guarded: bool) -> float:
-    """Hidden tool time at the ideal latency, over all rollouts."""
+def hidden_ideal(trajectories: Sequence[Trajectory], *, guarded: bool) -> float:
+    """Hidden tool time at the ideal latency, over all rollouts: an arm that generates faster may hide more."""
     saved = sum(trajectory.agent_s - ideal_s(trajectory, guarded=guarded) for trajectory in trajectories)
     tool_s = sum(trajectory.tool_s for trajectory in trajectories)
     return saved / tool_s if tool_s else float("nan")

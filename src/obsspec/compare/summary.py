@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from obsspec.compare.ideal import hidden_at_most
+from obsspec.compare.ideal import hidden_ideal
 from obsspec.compare.outcomes import ATTEMPTED, by_command, by_source, outcome_shares, settled_turns
 from obsspec.compare.statistics import Estimate, mean, mean_estimate, reduction_estimate
 from obsspec.rollout.collector import RolloutResult
@@ -95,7 +95,7 @@ def _figures(pairs: Sequence[Pair]) -> dict[str, Any]:
         "reduction": reduction.value,
         "reduction_ci": [reduction.low, reduction.high],
         "hidden_tool_time": hidden_tool_time(pairs),
-        "hidden_at_most": hidden_at_most([result.trajectory for result in a], guarded=any(ahead)),
+        "hidden_ideal": hidden_ideal([result.trajectory for result in a], guarded=any(ahead)),
         "tool_s_per_rollout": mean([result.trajectory.tool_s for result in a]),
         "tool_calls_per_rollout": mean([len([c for t in r.trajectory.turns for c in t.calls]) for r in a]),
         "turns_with_a_call": shares.turns,

@@ -16,7 +16,7 @@ import pytest
 from obsspec.policy.replicated import Replicated
 from obsspec.policy.retry import Retrying
 from obsspec.protocols import Policy, Sandbox
-from obsspec.rollout.accounting import Account
+from obsspec.rollout.accounting import Account, Stage
 from obsspec.rollout.async_collector import AsyncCollector, Collection
 from obsspec.rollout.attempts import Attempt, Drop
 from obsspec.rollout.collector import Collector, Job, RolloutResult, Shared, Speculation, Verdict
@@ -583,6 +583,21 @@ async def test_weights_that_the_policy_never_had_are_named() -> None:
     with pytest.raises(ConfigError, match="weights 'elsewhere'"):
         async with AsyncCollector(engine(spoil=spoil), 1).collect([team(1)]) as found:
             await everything(found)
+
+
+@pytest.mark.parametrize(
+    ("trouble", "drop"),
+    [(Trouble(setup=1.0), Drop.ERROR), (Trouble(tool=1.0), Drop.ERROR), (Trouble(verify=1.0), Drop.UNSCORED)],
+)
+async def test_a_rollout_without_a_verdict_is_not_one_that_could_not_be_made(
+    trouble: Trouble, drop: Drop
+) -> None:
+    task = Task("task", Gauge(), trouble=trouble)
+    async with AsyncCollector(engine(), 1).collect([[job(task, "r0")]]) as found:
+        (attempt,) = await everything(found)
+    assert attempt.drop is drop
+    assert attempt.result.trajectory.stop is StopReason.SANDBOX_ERROR
+    assert found.account.lost[Stage.SCORING if drop is Drop.UNSCORED else Stage.COMPLETION] == 1
 
 
 async def test_an_engine_that_fails_on_the_head_start_fails_the_rollout_typed() -> None:

@@ -45,9 +45,11 @@ async def test_it_is_handed_out_once_and_only_under_its_key() -> None:
     engine, key = policy(), first_key()
     other = replace(key.sampling, seed=key.sampling.seed + 1)
     async with open_head_start(engine, key) as ahead:
-        await ahead.generate(key.prompt, other)
-        await ahead.generate(key.prompt, key.sampling)
-        await ahead.generate(key.prompt, key.sampling)
+        assert await ahead.generate(key.prompt, other) == await policy().generate(key.prompt, other)
+        assert engine.started == 2, "what was started is still there"
+        for started in (2, 3):
+            assert await ahead.generate(key.prompt, key.sampling) == await policy().generate(key.prompt, key.sampling)
+            assert engine.started == started
     assert engine.finished == 3
 
 

@@ -589,9 +589,7 @@ async def test_weights_that_the_policy_never_had_are_named() -> None:
     ("trouble", "drop"),
     [(Trouble(setup=1.0), Drop.ERROR), (Trouble(tool=1.0), Drop.ERROR), (Trouble(verify=1.0), Drop.UNSCORED)],
 )
-async def test_a_rollout_without_a_verdict_is_not_one_that_could_not_be_made(
-    trouble: Trouble, drop: Drop
-) -> None:
+async def test_a_rollout_without_a_verdict_is_not_one_that_could_not_be_made(trouble: Trouble, drop: Drop) -> None:
     task = Task("task", Gauge(), trouble=trouble)
     async with AsyncCollector(engine(), 1).collect([[job(task, "r0")]]) as found:
         (attempt,) = await everything(found)

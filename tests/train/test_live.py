@@ -34,6 +34,7 @@ class Engine:
 
     opened: list[str] = field(default_factory=list[str])
     closed: list[str] = field(default_factory=list[str])
+    promoted: list[tuple[str, Tokens]] = field(default_factory=list[tuple[str, Tokens]])
     go: anyio.Event = field(default_factory=anyio.Event)
 
     @asynccontextmanager
@@ -49,6 +50,9 @@ class _Served:
     def __init__(self, engine: Engine, version: str) -> None:
         self._engine, self.weight_version = engine, version
         self._cache: dict[Tokens, int] = {}
+
+    def promote(self, prompt: Tokens, sampling: Sampling) -> None:
+        self._engine.promoted.append((self.weight_version, prompt))
 
     async def generate(
         self,
@@ -83,6 +87,17 @@ async def test_d12_publishing_aborts_nobody(engine: Engine) -> None:
         assert (live.versions, live.busy, engine.closed) == (("2",), 0, ["1"])
     assert [completion.weight_version for completion in done] == ["1", "2"]
     assert engine.closed == ["1", "2"]
+
+
+async def test_a_promotion_reaches_the_version_that_has_the_call(engine: Engine) -> None:
+    done: list[Completion] = []
+    async with open_live_policy(engine.open("1")) as live, anyio.create_task_group() as tasks:
+        tasks.start_soon(ask, live, done)
+        await anyio.wait_all_tasks_blocked()
+        await live.publish(engine.open("2"))
+        live.promote((1, 2), SAMPLING)
+        engine.go.set()
+    assert ("1", (1, 2)) in engine.promoted
 
 
 async def test_e04_a_completion_says_the_version_that_was_current_when_it_was_sent(engine: Engine) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import anyio
 from anyio.abc import TaskGroup, TaskStatus
 
-from obsspec.protocols import OnTokens, Policy
+from obsspec.protocols import OnTokens, Policy, Promotes
 from obsspec.values import Completion, Priority, Sampling, Tokens
 
 Opened = AbstractAsyncContextManager[Policy]
@@ -62,6 +62,12 @@ class LivePolicy:
     def versions(self) -> tuple[str, ...]:
         """Those that are open: older ones with calls to finish, and last the current one."""
         return tuple(version.policy.weight_version for version in self._open)
+
+    def promote(self, prompt: Tokens, sampling: Sampling) -> None:
+        """The call may be at any open version."""
+        for version in self._open:
+            if isinstance(version.policy, Promotes):
+                version.policy.promote(prompt, sampling)
 
     async def generate(
         self,

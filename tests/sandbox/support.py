@@ -49,3 +49,9 @@ async def eventually(condition: Callable[[], bool], seconds: float = 3.0) -> boo
             return True
         await anyio.sleep(0.02)
     return condition()
+
+
+async def gone(marker: str) -> bool:
+    """Whether no process with `marker` is left. What was killed, or was in a sandbox whose first process has ended,
+    takes the kernel a moment."""
+    return await eventually(lambda: host_processes(marker) == [])

@@ -16,7 +16,7 @@ from obsspec.sandbox.limits import MIB, Limits
 from obsspec.sandbox.local import LocalSandboxes
 from obsspec.sandbox.spec import FileSpec, SandboxSpec
 from obsspec.values import Observation, SandboxError
-from tests.sandbox.support import eventually, host_processes, run, shell
+from tests.sandbox.support import gone, host_processes, run, shell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.sandbox]
 
@@ -143,7 +143,7 @@ async def test_cancelling_a_command_kills_it_and_marks_the_fork() -> None:
         with anyio.move_on_after(0.2):
             await fork.execute(shell("setsid sleep 3821 & sleep 3822"))
         assert fork.drifted
-        assert host_processes("sleep 382") == []
+        assert await gone("sleep 382")
         with pytest.raises(ForkError, match="cancelled midway"):
             await fork.fork()
         assert await text(await forks.root.fork(), "echo fine") == "fine"
@@ -164,7 +164,7 @@ async def test_dropping_a_fork_ends_what_runs_in_it() -> None:
         await fork.execute(shell("setsid sleep 3831 & sleep 3831 &"))
         assert len(host_processes("sleep 3831")) == 2
         await fork.drop()
-        assert host_processes("sleep 3831") == []
+        assert await gone("sleep 3831")
         with pytest.raises(ForkError, match="dropped"):
             await fork.execute(shell("echo"))
         await fork.drop()
@@ -176,7 +176,7 @@ async def test_nothing_outlives_the_forks_whatever_ends_them() -> None:
             for fork in (forks.root, await forks.root.fork()):
                 await fork.execute(shell("setsid sleep 3841 & sleep 3841 &"))
             raise ZeroDivisionError
-    assert await eventually(lambda: host_processes("sleep 3841") == [])
+    assert await gone("sleep 3841")
     with pytest.raises(SandboxError):
         await forks.root.execute(shell("echo nobody"))
 

@@ -29,7 +29,7 @@ from obsspec.testing import Move, ScriptedPolicy, ScriptedWorldModel, always, re
 from obsspec.testing.conformance import check_guards
 from obsspec.testing.delays import constant
 from obsspec.values import Context, Exchange, Guard, Observation, Refusal, Refused, SandboxError, StopReason
-from tests.sandbox.support import eventually, host_processes, output, shell
+from tests.sandbox.support import eventually, gone, host_processes, output, shell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.sandbox]
 SILENT = "(no output)\n(exit_code=0)"
@@ -75,7 +75,7 @@ async def test_c21_no_call_comes_early_after_a_command_that_left_its_state_open(
     async with opened(place) as sandbox:
         assert await after(sandbox, command) == Refused(Refusal.STATE)
         assert await output(sandbox, "ls") == "(no output)"
-    assert await eventually(lambda: host_processes("sleep 3911") == [])
+    assert await gone("sleep 3911")
 
 
 async def test_c21_no_call_comes_early_after_a_cancelled_command(place: str) -> None:
@@ -178,7 +178,7 @@ async def test_closing_ends_what_waits_and_what_runs() -> None:
             tasks.start_soon(ahead, "sleep 3913", guard())
             tasks.start_soon(ahead, "echo never", guard(("sleep 3913", SILENT)))
             assert await eventually(lambda: host_processes("sleep 3913") != [])
-        assert host_processes("sleep 3913") == []
+        assert await gone("sleep 3913")
         tasks.cancel_scope.cancel()
     assert len(errors) <= 2
 
@@ -211,7 +211,7 @@ async def test_a_server_that_dies_ends_the_rollout_and_nothing_is_made_up() -> N
         assert trajectory.stop is StopReason.SANDBOX_ERROR
         assert len(trajectory.turns) == 3
         assert sandbox.log[:3] == ["echo x >> f"] * 3
-    assert await eventually(lambda: host_processes("sleep 3914") == [])
+    assert await gone("sleep 3914")
 
 
 async def _kill_server_when_it_runs(command: str, port: int) -> None:

@@ -21,7 +21,7 @@ from obsspec.sandbox.serving import serve_sandboxes
 from obsspec.sandbox.spec import FileSpec, SandboxSpec
 from obsspec.sandbox.wire import observation_to_json, seed_of
 from obsspec.values import ConfigError, Guard, Observation, SandboxError
-from tests.sandbox.support import eventually, host_processes, output, run, shell
+from tests.sandbox.support import eventually, gone, host_processes, output, run, shell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.sandbox]
 
@@ -124,7 +124,7 @@ async def test_hanging_up_kills_what_runs(sandboxes: RemoteSandboxes) -> None:
     await put(sandboxes, "one")
     with anyio.move_on_after(0.5):
         await post(sandboxes, "one", 1, "kept=2; setsid sleep 3811 & sleep 3811")
-    assert await eventually(lambda: host_processes("sleep 3811") == [])
+    assert await gone("sleep 3811")
     assert (await post(sandboxes, "one", 1, "")).json()["error"] == "call 1 was abandoned"
     assert (await post(sandboxes, "one", 2, "echo ${kept-none}")).json()["text"] == "none\n(exit_code=0)"
 
@@ -142,7 +142,7 @@ async def test_cancelling_the_opening_leaves_no_sandbox(sandboxes: RemoteSandbox
         async with sandboxes.open(SandboxSpec(setup=("sleep 3821",))):
             pass
     assert (await sandboxes.about())["sandboxes"] == 0
-    assert host_processes("sleep 3821") == []
+    assert await gone("sleep 3821")
 
 
 async def test_leaving_waits_until_nothing_is_alive(sandboxes: RemoteSandboxes) -> None:
@@ -179,7 +179,7 @@ async def test_d09_cancelled_calls_keep_no_connections(sandboxes: RemoteSandboxe
         began = time.monotonic()
         assert await output(sandbox, "echo alive") == "alive"
         assert time.monotonic() - began < 3
-    assert await eventually(lambda: host_processes("sleep 3841") == [])
+    assert await gone("sleep 3841")
 
 
 async def test_malformed_requests_are_refused_and_harm_nobody(sandboxes: RemoteSandboxes) -> None:
@@ -229,7 +229,7 @@ async def test_a_server_that_dies_is_a_sandbox_error() -> None:
             os.kill(server, signal.SIGKILL)
         with pytest.raises(SandboxError, match=r"the sandbox server at .* failed"):
             await run(sandbox, "true")
-    assert await eventually(lambda: host_processes("sleep 3851") == [])
+    assert await gone("sleep 3851")
 
 
 KILLED = """

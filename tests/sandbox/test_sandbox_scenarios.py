@@ -12,7 +12,7 @@ import pytest
 from obsspec.sandbox.local import LocalSandboxes
 from obsspec.sandbox.serving import serve_sandboxes
 from obsspec.sandbox.spec import SandboxSpec, TerminalSandbox
-from tests.sandbox.support import eventually, host_processes, output, run
+from tests.sandbox.support import eventually, gone, host_processes, output, run
 
 pytestmark = [pytest.mark.anyio, pytest.mark.sandbox]
 TIMEOUT_S = 1.0
@@ -40,7 +40,7 @@ async def test_c01_timeout_kills_the_process_group(place: str) -> None:
     async with opened(place) as sandbox:
         observation = await run(sandbox, "while :; do : c01-timeout; done")
         assert observation.timed_out
-        assert host_processes("c01-timeout") == []
+        assert await gone("c01-timeout")
         began = time.monotonic()
         assert await output(sandbox, "echo next") == "next"
         assert time.monotonic() - began < 0.7
@@ -49,7 +49,7 @@ async def test_c01_timeout_kills_the_process_group(place: str) -> None:
 async def test_c01_timeout_kills_what_left_the_process_group(place: str) -> None:
     async with opened(place) as sandbox:
         await run(sandbox, "setsid sh -c 'sleep 3611' & (setsid sleep 3612 &); sleep 3613")
-        assert host_processes("sleep 361") == []
+        assert await gone("sleep 361")
 
 
 async def test_c01_timeout_spares_background_jobs_of_earlier_commands(place: str) -> None:
@@ -58,7 +58,7 @@ async def test_c01_timeout_spares_background_jobs_of_earlier_commands(place: str
         assert (await run(sandbox, "sleep 3622")).timed_out
         assert len(host_processes("sleep 362")) == 1
         assert await output(sandbox, "grep -asl '362[1]' /proc/[0-9]*/cmdline | wc -l") == "1"
-    assert await eventually(lambda: host_processes("sleep 362") == [])
+    assert await gone("sleep 362")
 
 
 async def test_c01_cancelling_the_call_kills_what_it_started(place: str) -> None:

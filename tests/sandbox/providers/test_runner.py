@@ -15,7 +15,7 @@ from obsspec.testing.conformance import check_sandbox
 from obsspec.values import ConfigError, Exchange, Observation, Refusal, Refused, SandboxError
 from tests.sandbox.providers.box import Box, boxes
 from tests.sandbox.providers.machines import BoxSandboxes
-from tests.sandbox.support import eventually, host_processes, output, run, shell
+from tests.sandbox.support import eventually, gone, host_processes, output, run, shell
 
 pytestmark = [pytest.mark.anyio, pytest.mark.sandbox]
 SPEC = SandboxSpec(
@@ -127,8 +127,8 @@ async def test_c01_what_others_run_in_the_sandbox_is_neither_killed_nor_counted(
         history = [Exchange((shell(c),), (o,)) for c, o in (("sleep 3922", timed_out), ("true", silent))]
         assert isinstance(await sandbox.execute_if(shell("true"), guard_after(history)), Observation)
         assert len(host_processes("sleep 3921")) == 2
-        assert host_processes("sleep 3922") == []
-    assert await eventually(lambda: host_processes("sleep 3921") == [])
+        assert await gone("sleep 3922")
+    assert await gone("sleep 3921")
 
 
 async def test_c04_jobs_of_commands_are_known_whoever_their_parent_is() -> None:
@@ -137,7 +137,7 @@ async def test_c04_jobs_of_commands_are_known_whoever_their_parent_is() -> None:
         guard = guard_after([Exchange((shell("(setsid sleep 3923 > /dev/null 2>&1 &) ; echo started"),), (seen,))])
         assert await sandbox.execute_if(shell("true"), guard) == Refused(Refusal.STATE)
         assert (await run(sandbox, "(setsid sleep 3925 > /dev/null 2>&1 &) ; sleep 20")).timed_out
-        assert host_processes("sleep 3925") == []
+        assert await gone("sleep 3925")
         assert len(host_processes("sleep 3923")) == 1, "a job of an earlier command lives on"
 
 
@@ -191,7 +191,7 @@ async def test_d11_cancelled_while_it_opens_nothing_is_left(after_s: float) -> N
         async with quick().open(SandboxSpec(setup=("sleep 3924",))):
             pass
     assert await eventually(lambda: boxes() == 0)
-    assert host_processes("sleep 3924") == []
+    assert await gone("sleep 3924")
 
 
 # Requests ------------------------------------------------------------------------------------------------------------

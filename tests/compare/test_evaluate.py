@@ -33,3 +33,4 @@ def test_a_match_is_the_exact_text_and_nothing_less(move: Move, match: float) ->
     assert figures["match"] == figures["match_nonempty"] == match
     assert figures["reward"] == 1.0
     assert set(figures["match_per_command"]) == {"mkdir", "pwd", "ls"}
+    assert figures["match_per_task"]["task-0"]["predictions"] == 3

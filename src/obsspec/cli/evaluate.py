@@ -19,12 +19,16 @@ from obsspec.compare.run import Arm, sequential_results
 from obsspec.compare.settings import CompareSettings
 from obsspec.compare.table import label, percent
 from obsspec.rollout.collector import RolloutResult
-from obsspec.rollout.store import json_text
+from obsspec.rollout.store import RunFolder, json_text
 
 
 def evaluate(
     *,
     settings: CompareSettings | None = None,
+    rollouts: Annotated[
+        Path | None,
+        Parameter(help="Run folder for the rollouts: those in it are not made again, also for another world model."),
+    ] = None,
     json: Annotated[Path | None, Parameter(help="Also write the figures to this file.")] = None,
 ) -> int:
     """Measure the policy's reward and the world model's exact match on tasks of the test split.
@@ -35,23 +39,26 @@ def evaluate(
     settings = settings or CompareSettings()
     console = wide_console()
     check_json(json)
-    figures = anyio.run(partial(_run, settings, console))
+    figures = anyio.run(partial(_run, settings, rollouts, console))
     console.print(_rewards(figures))
     console.print(_matches(figures))
     write_json(json, json_text(figures))
     return 0
 
 
-async def _run(settings: CompareSettings, console: Console) -> dict[str, Any]:
+async def _run(settings: CompareSettings, rollouts: Path | None, console: Console) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as logs:
+        folder = RunFolder(rollouts or Path(logs) / "rollouts", settings.acting_config())
         async with open_parts(settings, console, Path(logs)) as opened:
             with progress_bar(console) as progress:
-                acting = progress.add_task("rollouts", total=settings.tasks * settings.group)
+                total = settings.tasks * settings.group
+                acting = progress.add_task("rollouts", total=total)
+                progress.update(acting, completed=min(total, sum(1 for _ in folder.results())))
 
                 def finished(arm: Arm, result: RolloutResult) -> None:
                     progress.advance(acting)
 
-                results = await sequential_results(settings, opened.parts, finished)
+                results = await sequential_results(settings, opened.parts, folder, finished)
                 predicted: list[Predicted] = []
                 for result in progress.track(results, description="predictions"):
                     predicted += await predict_all(result, opened.parts.renderer, opened.parts.language)

@@ -24,6 +24,7 @@ from obsspec.values import Context, Exchange, Observation, Prediction, Predictio
 class Predicted:
     """One tool call of a rollout, and whether the world model's best candidate was exactly its observation."""
 
+    task_id: str
     program: str
     matched: bool
     trivial: bool
@@ -56,6 +57,7 @@ async def predict_all(result: RolloutResult, renderer: Renderer, world_model: Wo
         best = candidates[0] if candidates else None
         found.append(
             Predicted(
+                result.task_id,
                 program(context.calls[0].command),
                 best is not None and [o.text for o in best.observations] == texts,
                 all(text == TRIVIAL_TEXT for text in texts),
@@ -70,6 +72,7 @@ def quality(results: list[RolloutResult], predicted: list[Predicted]) -> dict[st
     """Shares in 0..1. `match_trivial`: what always guessing "no output" would match."""
     families = sorted({result.task_id.split("-")[0] for result in results})
     programs = sorted({p.program for p in predicted})
+    tasks = sorted({p.task_id for p in predicted})
     return {
         "tasks": len(results),
         "reward": mean([result.verdict.reward for result in results]),
@@ -80,6 +83,7 @@ def quality(results: list[RolloutResult], predicted: list[Predicted]) -> dict[st
             for family in families
         },
         "match_per_command": {name: _matches([p for p in predicted if p.program == name]) for name in programs},
+        "match_per_task": {name: _matches([p for p in predicted if p.task_id == name]) for name in tasks},
     }
 
 

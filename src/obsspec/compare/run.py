@@ -73,14 +73,23 @@ async def run_pairs(settings: CompareSettings, parts: Parts, folder: RunFolder, 
     return [_pair(done, job.rules.seed) for job in jobs]
 
 
-async def sequential_results(settings: CompareSettings, parts: Parts, progress: Progress) -> list[RolloutResult]:
-    """The sequential arm alone."""
-    collector = _collector(Arm.SEQUENTIAL, settings, parts)
+async def sequential_results(
+    settings: CompareSettings, parts: Parts, folder: RunFolder, progress: Progress
+) -> list[RolloutResult]:
+    """The sequential arm alone, in the order of its jobs; rollouts in `folder` are kept as in `run_pairs`."""
+    jobs = _jobs(settings, parts)
+    done = {r.seed: r for _, r in folder.results() if not r.trajectory.stop.is_error}
+    writing = anyio.Lock()
 
-    async def tell(result: RolloutResult) -> None:
+    async def keep(result: RolloutResult) -> None:
+        async with writing:
+            await anyio.to_thread.run_sync(folder.append, Arm.SEQUENTIAL, result)
+        done[result.seed] = result
         progress(Arm.SEQUENTIAL, result)
 
-    return await collector.run(_jobs(settings, parts), tell)
+    missing = [job for job in jobs if job.rules.seed not in done]
+    await _collector(Arm.SEQUENTIAL, settings, parts).run(missing, keep)
+    return [done[job.rules.seed] for job in jobs]
 
 
 def finished_pairs(folder: RunFolder) -> list[Pair]:

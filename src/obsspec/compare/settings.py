@@ -34,6 +34,9 @@ def _help(text: str) -> Parameter:
     return Parameter(help=text)
 
 
+_PREDICTING = frozenset(
+    ("world_model", "world_model_name", "sources", "gate", "depth", "breadth", "guarded", "observation_only")
+)
 _LEAST = {
     **dict.fromkeys(("tasks", "group", "concurrency", "max_turns", "max_turn_tokens", "max_context"), 1),
     **dict.fromkeys(("depth", "breadth", "threads"), 0),
@@ -166,6 +169,10 @@ class CompareSettings:
     def as_config(self) -> dict[str, Any]:
         """What a run folder must agree on to be resumed. The number of tasks may grow."""
         return {name: value for name, value in asdict(self).items() if name != "tasks"}
+
+    def acting_config(self) -> dict[str, Any]:
+        """The same for a folder of sequential rollouts: nothing that predicts has a say in them."""
+        return {name: value for name, value in self.as_config().items() if name not in _PREDICTING}
 
 
 def is_url(text: str) -> bool:

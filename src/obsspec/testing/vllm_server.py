@@ -7,7 +7,7 @@ import re
 import socket
 import subprocess
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,8 +44,11 @@ def _metric(text: str, name: str) -> int:
 
 
 @contextmanager
-def serve(python: str, model: Path, folder: Path, *more: str) -> Generator[Server, None, None]:
-    """`python`: of an environment with vLLM. The server is gone, with its workers, when the context is left."""
+def serve(
+    python: str, model: Path, folder: Path, *more: str, env: Mapping[str, str] | None = None
+) -> Generator[Server, None, None]:
+    """`python`: of an environment with vLLM; `env`: more of the server's variables. The server is gone, with its
+    workers, when the context is left."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -54,9 +57,10 @@ def serve(python: str, model: Path, folder: Path, *more: str) -> Generator[Serve
     command += ["--scheduling-policy", "priority", "--enable-prompt-tokens-details", *more]
     here = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_SERVER_DEV_MODE": "1"}
     cpu = {"VLLM_CPU_KVCACHE_SPACE": "2", "VLLM_CPU_OMP_THREADS_BIND": "nobind"}
+    env = {**os.environ, **here, **cpu, **(env or {})}
     log = folder / "vllm.log"
     with log.open("w") as out:
-        process = subprocess.Popen(command, stdout=out, stderr=out, env=os.environ | here | cpu, start_new_session=True)
+        process = subprocess.Popen(command, stdout=out, stderr=out, env=env, start_new_session=True)
         server = Server(f"http://127.0.0.1:{port}", log)
         try:
             _wait(server, process)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 from dataclasses import replace
 from json import dumps
 from pathlib import Path
@@ -204,6 +205,41 @@ def world(
         How it is trained.
     """
     _import("world", *_TORCH).train_world(start, log, out, settings or WorldSettings(), _console.print, follow=follow)
+
+
+@app.command
+def publish(
+    versions: Path,
+    url: str,
+    folder: Path,
+    *,
+    role: str = "world",
+    keep_s: float = 60.0,
+) -> None:
+    """Keep the newest version of an adapter loaded at a vLLM server. The same command goes on after it was stopped.
+
+    The server must run with --enable-lora, --max-loras 2, --max-lora-rank of the adapter or more, and
+    VLLM_ALLOW_RUNTIME_LORA_UPDATING=1. OBSSPEC_API_KEY is sent as its key.
+
+    Parameters
+    ----------
+    versions
+        The versions, for example OUT/versions of `train world`.
+    url
+        The server.
+    folder
+        Where adapters are put for the server to read: a folder that both machines see.
+    role
+        Whose versions: world or policy.
+    keep_s
+        Seconds for which a version stays loaded after it was replaced; longer than any request on it takes.
+    """
+    from obsspec.train.publish import Publisher
+    from obsspec.train.versions import VersionFolder
+    from obsspec.train.vllm_adapters import VllmAdapters
+
+    server = VllmAdapters(url, folder, api_key=os.environ.get("OBSSPEC_API_KEY", ""))
+    anyio.run(Publisher(VersionFolder(versions, role), server, keep_s=keep_s, say=_console.print).run)
 
 
 @app.command

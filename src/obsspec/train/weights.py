@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
@@ -13,16 +12,13 @@ from anyio.to_thread import run_sync
 
 from obsspec.models.adapter import read_adapter
 from obsspec.models.merge import ServedModel
-from obsspec.models.peft_adapter import write_peft
 from obsspec.models.remerge import Merger
 from obsspec.policy.llama import LlamaPolicy, open_llama_policy
 from obsspec.policy.llama_server import EngineSettings
 from obsspec.policy.openai import TokenEndpointPolicy
-from obsspec.policy.transport import engine_errors, http_client
 from obsspec.protocols import Policy
+from obsspec.train.vllm_adapters import VllmAdapters
 from obsspec.values import ConfigError, EngineError
-
-_ADAPTERS = "--enable-lora and VLLM_ALLOW_RUNTIME_LORA_UPDATING=1"
 
 
 class Serving(Protocol):
@@ -75,32 +71,17 @@ class VllmServing:
 
     def __init__(self, url: str, folder: Path, *, api_key: str = "", timeout_s: float = 120.0) -> None:
         """`folder`: where adapters are put for the server to read; each stays as long as its version is open."""
-        self._url, self._folder, self._api_key, self._timeout_s = url.rstrip("/"), folder.absolute(), api_key, timeout_s
+        self._url, self._api_key, self._timeout_s = url, api_key, timeout_s
+        self._adapters = VllmAdapters(url, folder, api_key=api_key, timeout_s=timeout_s)
 
     @asynccontextmanager
     async def open(self, adapter: Path, version: str) -> AsyncGenerator[TokenEndpointPolicy, None]:
         """Raises `ConfigError` when the server refuses the adapter, `EngineError` when it does not answer."""
-        place = self._folder / version
-        await run_sync(write_peft, read_adapter(adapter), place)
+        await self._adapters.load(adapter, version)
         try:
-            await self._post("load", {"lora_name": version, "lora_path": str(place)})
-            try:
-                key, timeout_s = self._api_key, self._timeout_s
-                async with TokenEndpointPolicy(self._url, version, api_key=key, timeout_s=timeout_s) as endpoint:
-                    yield endpoint
-            finally:
-                with anyio.move_on_after(self._timeout_s, shield=True), suppress(EngineError, ConfigError):
-                    await self._post("unload", {"lora_name": version})
+            key, timeout_s = self._api_key, self._timeout_s
+            async with TokenEndpointPolicy(self._url, version, api_key=key, timeout_s=timeout_s) as endpoint:
+                yield endpoint
         finally:
-            shutil.rmtree(place, ignore_errors=True)
-
-    async def _post(self, what: str, body: dict[str, str]) -> None:
-        headers = {"authorization": f"Bearer {self._api_key}"} if self._api_key else {}
-        root = self._url.removesuffix("/v1")
-        async with http_client(root, timeout_s=self._timeout_s, connections=None, headers=headers) as client:
-            with engine_errors(f"engine {root}"):
-                answer = await client.post(f"/v1/{what}_lora_adapter", json=body)
-        if answer.status_code == 404:
-            raise ConfigError(f"{root} cannot load adapters: start vLLM with {_ADAPTERS}")
-        if answer.status_code != 200:
-            raise ConfigError(f"{root} did not {what} {body['lora_name']} ({answer.status_code}: {answer.text[:200]})")
+            with anyio.move_on_after(self._timeout_s, shield=True), suppress(EngineError, ConfigError):
+                await self._adapters.unload(version)

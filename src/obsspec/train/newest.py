@@ -1,0 +1,73 @@
+"""A world model by URL that is the newest version its server has, and says which one predicted.
+
+The versions are those that `obsspec train publish` loads there: adapters called ROLE-NUMBER-DIGEST.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+
+from obsspec.policy.openai import TokenEndpointPolicy
+from obsspec.protocols import OnTokens
+from obsspec.train.vllm_adapters import VllmAdapters
+from obsspec.values import Completion, ConfigError, Priority, Sampling, Tokens
+
+POLL_S = 1.0  # how long the newest name is taken for the newest
+
+
+def number_of(name: str, role: str) -> int | None:
+    """Of a version's name as `VersionFolder` gives them; None for the names of other models."""
+    found = re.fullmatch(rf"{re.escape(role)}-(\d{{6,}})-[0-9a-f]{{8}}", name)
+    return int(found[1]) if found else None
+
+
+def newest_of(names: Iterable[str], role: str) -> str | None:
+    """The version of the highest number."""
+    numbers = {name: number for name in names if (number := number_of(name, role)) is not None}
+    return max(numbers, key=numbers.__getitem__, default=None)
+
+
+class NewestVersion:
+    """A `Policy`: each call goes to the newest version of `role` at the server, or to `model` while it has none.
+
+    A call stays with the version it was sent to, and its completion names that. Calls that come while the names are
+    asked for go to the version known before. Errors: `EngineError`.
+    """
+
+    def __init__(self, url: str, model: str, *, role: str = "world", poll_s: float = POLL_S) -> None:
+        self._endpoint = TokenEndpointPolicy(url, model)
+        self._server = VllmAdapters(url, Path())
+        self._model, self._role, self._poll_s = model, role, poll_s
+        self._due_s = float("-inf")
+        self.weight_version = model
+
+    async def generate(
+        self,
+        prompt: Tokens,
+        sampling: Sampling,
+        *,
+        priority: Priority = Priority.COMMITTED,
+        on_tokens: OnTokens | None = None,
+    ) -> Completion:
+        await self._look()
+        name = self.weight_version
+        asked = replace(sampling, model=name)
+        completion = await self._endpoint.generate(prompt, asked, priority=priority, on_tokens=on_tokens)
+        return replace(completion, weight_version=name)
+
+    async def _look(self) -> None:
+        now = anyio.current_time()
+        if now >= self._due_s:
+            self._due_s = now + self._poll_s
+            self.weight_version = newest_of(await self._names(), self._role) or self._model
+
+    async def _names(self) -> list[str]:
+        try:
+            return await self._server.names()
+        except ConfigError:  # a server that lists no models has one
+            return []

@@ -71,7 +71,10 @@ class WorldModel(Protocol):
     """
 
     async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
-        """Emits at most `breadth` candidates, each with one observation per call of the turn; returns when done."""
+        """Emits at most `breadth` candidates, each with one observation per call of the turn; returns when done.
+
+        One of them may be tentative: then one more may be emitted, which replaces it.
+        """
         ...
 
     def learn(self, context: Context, observations: tuple[Observation, ...]) -> None: ...

@@ -180,12 +180,16 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """A candidate for all observations of one turn, from `source`, right with probability `confidence` (0..1)."""
+    """A candidate for all observations of one turn, from `source`, right with probability `confidence` (0..1).
+
+    `tentative`: a better one may come, which then takes its place if there is no room for both.
+    """
 
     observations: tuple[Observation, ...]
     source: str
     confidence: float
     version: str = ""
+    tentative: bool = False
 
 
 @dataclass(frozen=True, slots=True)

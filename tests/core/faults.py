@@ -29,7 +29,7 @@ from obsspec.speculation.commands import (
     Settle,
 )
 from obsspec.speculation.controller import Controller
-from obsspec.speculation.node import Candidate, Node, Origin
+from obsspec.speculation.node import Candidate, Generation, Node, Origin
 from obsspec.speculation.session import Session, SessionSandbox
 from obsspec.speculation.trace import Fate
 from obsspec.speculation.works import Works
@@ -352,6 +352,42 @@ def send_calls_that_may_never_be_made(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Node, "may_be_sent_ahead", property(single_turns_are_skipped))
 
 
+# What is replaced --------------------------------------------------------------------------------------------------
+
+
+@fault(checks.walks)
+def send_ahead_what_may_be_replaced(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Node, "is_tentative", property(lambda self: False))
+
+
+@fault(checks.walks)
+def replace_only_what_is_still_generated(patch: pytest.MonkeyPatch) -> None:
+    """Short turns would be kept, and long ones drawn again."""
+    original = Controller._replace
+
+    def replace_(self: Controller, node: Node) -> list[Command]:
+        held = next(c for c in node.candidates if c.tentative)
+        on_it = [child for child in node.children if child.key.prompt == held.prompt]
+        if any(child.generation is Generation.DONE for child in on_it):
+            held.tentative, held.replaced = False, True
+            return []
+        return original(self, node)
+
+    patch.setattr(Controller, "_replace", replace_)
+
+
+@fault(checks.walks)
+def replace_one_after_the_other(patch: pytest.MonkeyPatch) -> None:
+    original = Controller._replace
+
+    def replace_(self: Controller, node: Node) -> list[Command]:
+        commands = original(self, node)
+        node.candidates[:] = [c for c in node.candidates if not c.replaced]
+        return commands
+
+    patch.setattr(Controller, "_replace", replace_)
+
+
 # What is heard early -----------------------------------------------------------------------------------------------
 
 
@@ -373,7 +409,7 @@ def start_what_is_known_to_be_wrong(patch: pytest.MonkeyPatch) -> None:
     original = Controller._maybe_start
 
     def start(self: Controller, node: Node, number: int, version: str | None, elapsed_s: float) -> list[Command]:
-        node.candidates[number].contradicted = False
+        node.candidates[number].dropped = False
         return original(self, node, number, version, elapsed_s)
 
     patch.setattr(Controller, "_maybe_start", start)

@@ -41,6 +41,8 @@ class Entry:
     predicted: list[tuple[Observation, ...]] = field(default_factory=list[tuple[Observation, ...]])
     started: set[int] = field(default_factory=set[int])  # candidates by number
     refused: set[int] = field(default_factory=set[int])
+    tentative: int | None = None  # the candidate that may be replaced
+    replaced: int | None = None  # and the one that was
     branches: int = 0
     predict_asked: bool = False
     predict_ended: bool = False  # by itself, before anything else ended it
@@ -124,10 +126,17 @@ class Ledger:
         self.generating.discard(node)
         self._apply(self.controller.generation_failed(node))
 
-    def predict(self, node: int, observations: tuple[Observation, ...]) -> None:
+    def predict(self, node: int, observations: tuple[Observation, ...], *, tentative: bool = False) -> None:
+        gone: set[int] = set()
         if node in self.predicting:
             self.entries[node].silent = False
-        self._apply(self.controller.predicted(node, Prediction(observations, "test", 0.5)))
+            gone = self._note_candidate(node, observations, tentative)
+        said = Prediction(observations, "test", 0.5, tentative=tentative)
+        commands = self.controller.predicted(node, said)
+        dropped = {c.node for c in commands if isinstance(c, Discard) and c.reason is DiscardReason.REPLACED}
+        assert dropped == gone, "what stands on a replaced candidate is dropped, however far it is, and nothing else"
+        assert not any(self.entries[each].sent_ahead for each in gone), "it had no consequences"
+        self._apply(commands)
 
     def end_prediction(self, node: int, *, failed: bool = False) -> None:
         if node in self.predicting:
@@ -191,9 +200,10 @@ class Ledger:
         assert self.predicting <= set(self._tree())
         for node in self._tree():
             assert self._unverified(node) <= self.depth
-            assert self.entries[node].branches <= self.breadth
-            assert not self._is_missed(node), "what may be predicted is predicted at once"
             entry = self.entries[node]
+            assert entry.branches <= self.breadth + (entry.replaced is not None)
+            assert sum(self.entries[n].parent == node for n in self._tree()) <= self.breadth
+            assert not self._is_missed(node), "what may be predicted is predicted at once"
             assert entry.sent_ahead or not self._may_be_sent(node), "what may be sent ahead is sent at once"
 
     def _apply(self, commands: list[Command], old_head: int | None = None) -> None:
@@ -321,19 +331,34 @@ class Ledger:
         if self.real is None:
             return Outcome.CANCEL
         right = entry.candidates.index(self.real) if self.real in entry.candidates else None
-        return Outcome.ROLLBACK if right is None or right in entry.refused else Outcome.MATCH
+        lost = right is None or right in entry.refused or right == entry.replaced
+        return Outcome.ROLLBACK if lost else Outcome.MATCH
 
-    def note_candidate(self, node: int, observations: tuple[Observation, ...]) -> None:
-        """Before `predict`: what this candidate should count as."""
-        entry = self.entries.get(node)
-        if entry is None or node not in self.predicting or entry.turn is None:
-            return
-        if len(observations) != len(entry.turn.calls) or len(entry.candidates) >= self.breadth:
-            return
+    def _note_candidate(self, node: int, observations: tuple[Observation, ...], tentative: bool) -> set[int]:
+        """What this candidate should count as. Returns the nodes that have to make room for it."""
+        entry = self.entries[node]
+        if entry.turn is None or len(observations) != len(entry.turn.calls):
+            return set()
+        full = len(entry.candidates) - (entry.replaced is not None) >= self.breadth
         prompt = self._next(entry, observations)
-        if prompt not in entry.candidates:
-            entry.candidates.append(prompt)
-            entry.predicted.append(observations)
+        if prompt in entry.candidates or (full and entry.tentative is None):
+            return set()
+        gone: set[int] = set()
+        if full:
+            entry.replaced, entry.tentative = entry.tentative, None
+            assert entry.replaced is not None
+            top = [n for n in self._tree() if self.entries[n].parent == node]
+            gone = self._below({n for n in top if self.entries[n].key.prompt == entry.candidates[entry.replaced]})
+        if tentative and entry.replaced is None and entry.tentative is None:
+            entry.tentative = len(entry.candidates)
+        entry.candidates.append(prompt)
+        entry.predicted.append(observations)
+        return gone
+
+    def _below(self, nodes: set[int]) -> set[int]:
+        """With all that stands on them."""
+        more = {n for n in self._tree() if self.entries[n].parent in nodes} - nodes
+        return self._below(nodes | more) if more else nodes
 
     def _next(self, entry: Entry, observations: tuple[Observation, ...]) -> Tokens:
         assert entry.completion is not None
@@ -351,6 +376,10 @@ class Ledger:
         """One call and nothing else, complete, unverified, with all calls above it at the sandbox."""
         entry = self.entries[node]
         if not self.guarded or node not in self._tree() or entry.parent is None or entry.turn is None:
+            return False
+        above = self.entries[entry.parent]
+        held = above.candidates[above.tentative] if above.tentative is not None else None
+        if entry.parent in self.predicting and entry.key.prompt == held:
             return False
         one_call = len(entry.turn.calls) == 1 and entry.turn.error is None and entry.turn.stop is None
         return one_call and (entry.parent == self.head or self.entries[entry.parent].sent_ahead)

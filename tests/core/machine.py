@@ -52,6 +52,7 @@ ACTIONS = OFTEN * 40 + NOW_AND_THEN * 4 + RARELY
 TURN = ["call"] * 30 + list(TURNS)
 OBSERVATION = [Observation(text) for text in ("", "a", "", "\n", "", "b", "", "x" * 60)]
 TIMES = [1] * 9 + [0, 2]  # observations in one prediction
+TENTATIVE = [False, False, True]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +64,7 @@ class Draw:
     turn: str
     observation: Observation
     times: int
+    tentative: bool
 
 
 DRAWS = st.builds(
@@ -72,6 +74,7 @@ DRAWS = st.builds(
     st.sampled_from(TURN),
     st.sampled_from(OBSERVATION),
     st.sampled_from(TIMES),
+    st.sampled_from(TENTATIVE),
 )
 
 
@@ -208,8 +211,7 @@ class Driver:
 
     def _predict(self, node: int, draw: Draw) -> None:
         observations = (draw.observation,) * draw.times
-        self.ledger.note_candidate(node, observations)
-        self.ledger.predict(node, observations)
+        self.ledger.predict(node, observations, tentative=draw.tentative)
 
     def _stray(self, draw: Draw) -> None:
         """An event for a node that does not expect it: unknown, gone, or already told."""
@@ -247,7 +249,8 @@ def walk(seed: int, steps: int = 150) -> Ledger:
     driver = Driver(Setting(*(random.choice(v) for v in SETTINGS)))
     for _ in range(steps):
         action, turn, observation = random.choice(ACTIONS), random.choice(TURN), random.choice(OBSERVATION)
-        driver.step(Draw(action, random.randrange(40), turn, observation, random.choice(TIMES)))
+        times, tentative = random.choice(TIMES), random.choice(TENTATIVE)
+        driver.step(Draw(action, random.randrange(40), turn, observation, times, tentative))
     driver.ledger.close()
     return driver.ledger
 

@@ -18,7 +18,8 @@ def test_2500_random_episodes_are_equal_and_quiescent() -> None:
     assert tally.failures == {}
     assert min(tally.outcomes[outcome] for outcome in Outcome) > 40
     assert set(tally.settings) == {f"{depth}/{breadth}" for depth in range(5) for breadth in range(5)}
-    assert set(tally.realized_depth) == set(tally.realized_breadth) == set(range(5))
+    assert set(tally.realized_depth) == set(range(5))
+    assert set(tally.realized_breadth) == set(range(6)), "one of four was replaced"
     assert {"final", "turn_limit", "context_limit", "cut", "empty", "engine_error", "sandbox_error"} <= set(tally.stops)
     assert tally.cancelled > 100
     assert tally.impatient > 100

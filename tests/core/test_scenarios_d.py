@@ -74,7 +74,6 @@ def test_d05_completion_and_mismatch_at_once_end_a_branch_exactly_once(order: tu
     assert first is not None
     ledger.request(first)
     ledger.complete(0, completion("call", -1.0))
-    ledger.note_candidate(0, (Observation("guess"),))
     ledger.predict(0, (Observation("guess"),))
     entry = ledger.entries[0]
     assert entry.completion is not None

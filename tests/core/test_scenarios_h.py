@@ -150,7 +150,6 @@ class Race:
         self.follow = follow
 
     def _predict(self, guess: Observation) -> None:
-        self.ledger.note_candidate(0, (guess,))
         self.ledger.predict(0, (guess,))
 
     def stream_ends(self) -> None:

@@ -126,45 +126,58 @@ async def test_a_sure_candidate_is_emitted_at_once_and_ends_the_others() -> None
     assert lm.asked == 0
 
 
+A, B = ("a", "quick", 0.0), ("b", "slow", 0.01)
+
+
 @pytest.mark.anyio
 @pytest.mark.parametrize(
-    ("prospect", "says", "breadth", "expected"),
+    ("p", "says", "breadth", "expected", "tentative"),
     [
-        (Prospect(0.98, 0.01), [("b", 0.98)], 1, [("b", "slow", 0.01)]),
-        (Prospect(0.98, 0.01), [("a", 0.98)], 1, [("a", "slow", 0.01)]),
-        (Prospect(0.98, 0.01), [], 1, [("a", "quick", 0.01)]),  # it kept silent
-        (Prospect(0.98, 0.01), [("b", 0.3)], 1, [("a", "quick", 0.01)]),  # it is not so sure after all
-        (Prospect(0.98, 0.001), [("b", 0.98)], 1, [("a", "quick", 0.004)]),  # it takes too long
-        (Prospect(0.98, 0.1), [("b", 0.98)], 1, [("a", "quick", 0.0)]),  # that is not worth the time
-        (Prospect(0.91, 0.01), [("b", 0.98)], 1, [("a", "quick", 0.0)]),
-        (Prospect(0.98, 0.01), [("b", 0.98)], 2, [("a", "quick", 0.0), ("b", "slow", 0.01)]),  # there is room for both
-        (None, [("b", 0.98)], 1, [("a", "quick", 0.0)]),
+        (0.98, [("b", 0.98)], 1, [A, B], True),
+        (0.98, [("a", 0.98)], 1, [A], True),
+        (0.98, [], 1, [A], True),  # it kept silent
+        (0.98, [("b", 0.3)], 1, [A], True),  # it is not so sure after all
+        (0.89, [("b", 0.98)], 1, [A], False),  # nothing better is foreseen
+        (0.98, [("b", 0.98)], 2, [A, B], False),  # there is room for both
+        (0.98, [("b", 0.98), ("c", 0.97)], 1, [A, B], True),  # once
+        (None, [("b", 0.98)], 1, [A], False),
     ],
 )
-async def test_a_sure_candidate_waits_for_a_better_one_that_is_foreseen(
-    prospect: Prospect | None, says: list[tuple[str, float]], breadth: int, expected: list[tuple[str, str, float]]
+async def test_a_sure_candidate_is_emitted_at_once_and_replaced_by_a_better_one_that_is_foreseen(
+    p: float | None,
+    says: list[tuple[str, float]],
+    breadth: int,
+    expected: list[tuple[str, str, float]],
+    tentative: bool,
 ) -> None:
-    slow = Foretells("slow", says, after_s=0.01, prospect=prospect)
-    assert await ask(cascade(Says("quick", [("a", 0.9)]), slow), breadth) == expected
+    slow = Foretells("slow", says, after_s=0.01, prospect=None if p is None else Prospect(p, 0.01))
+    model = cascade(Says("quick", [("a", 0.9)]), slow)
+    assert await ask(model, breadth) == expected
+    emitted: list[Prediction] = []
+    await model.predict(context(1), breadth, emitted.append)
+    assert [prediction.tentative for prediction in emitted] == [tentative] + [False] * (len(expected) - 1)
 
 
 @pytest.mark.anyio
-async def test_a_stage_that_works_elsewhere_has_begun_before_others_compute() -> None:
-    begun: list[str] = []
+async def test_what_takes_too_long_to_replace_is_not_waited_for() -> None:
+    slow = Foretells("slow", [("b", 0.98)], after_s=5.0, prospect=Prospect(0.98, 0.01))
+    model = cascade(Says("quick", [("a", 0.9)]), slow, patience=4.0)
+    start = anyio.current_time()
+    assert await ask(model) == [A]
+    assert anyio.current_time() - start == pytest.approx(0.04)
 
-    class Works(Foretells):
-        async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
-            for _ in range(5):  # until its request is on its way
-                await anyio.lowlevel.checkpoint()
-            begun.append(self.name)
 
-    class Computes(Says):
-        async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
-            begun.append(self.name)
-
-    await ask(cascade(Computes("rules"), Works("replica", prospect=Prospect(0.98, 0.01))))
-    await ask(cascade(Computes("rules"), Works("replica")))
-    assert begun == ["replica", "rules", "rules", "replica"]
+@pytest.mark.anyio
+async def test_a_better_prediction_replaces_the_branch_of_a_tentative_one_and_nothing_was_done_for_that() -> None:
+    """The first branch ends long before the answer of the replica: its call is not sent ahead until that is there."""
+    for truth, sent in (("b", 1), ("a", 0)):
+        scene = Scene(recite(call("ls"), call("pwd"), answer()), says(truth), generation_s=0.01, guarded=True)
+        quick, slow = Says("quick", [("a", 0.9)]), Foretells("slow", [("b", 0.98)], 0.1, prospect=Prospect(0.98, 0.1))
+        scene.world_model = cascade(quick, slow)
+        scene.tool_s, scene.depth = 1.0, 2
+        _, played = await scene.both()
+        assert played.outcomes[0] is (Outcome.MATCH if truth == "b" else Outcome.ROLLBACK)
+        assert played.report.guarded_ran == sent
 
 
 @pytest.mark.anyio

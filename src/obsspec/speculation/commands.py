@@ -11,6 +11,7 @@ from obsspec.values import Completion, GenerationKey, Guard, Outcome, ToolCall
 
 class DiscardReason(StrEnum):
     MISMATCH = "mismatch"  # the real observation was another one
+    REPLACED = "replaced"  # a better prediction took the place of the one it stands on
     SUPERSEDED = "superseded"  # the loop made another call
     FAILED = "failed"  # its generation failed
     ABANDONED = "abandoned"  # the loop gave its call up

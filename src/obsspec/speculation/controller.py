@@ -122,7 +122,7 @@ class Controller:
         for child in list(head.children):
             if child.key.prompt != real:
                 commands += self._discard(child, DiscardReason.MISMATCH)
-        return commands
+        return commands + self._send_ahead_below(head)
 
     def partly_observed(self, number: int, beginning: str) -> list[Command]:
         """The observation of the sandbox's command `number` is certain to begin like this, however it ends: branches
@@ -164,11 +164,15 @@ class Controller:
     ) -> list[Command]:
         """A candidate arrived. At most K distinct ones may start a branch; one that overflows the context starts none.
 
+        If there are K and one of them is tentative, this one replaces it; that happens once a turn. Whether it does
+        depends on predictions alone, and never on what a branch has sampled: or else some samples would be kept and
+        others drawn again.
+
         `weight_version`: the policy's version now, when only a call on the same version may claim the branch.
         `elapsed_s`: since the head's turn was handed over.
         """
         node = self._tree.get(node_id)
-        if node is None or node.attempt is not Attempt.PENDING or len(node.candidates) >= self._breadth:
+        if node is None or node.attempt is not Attempt.PENDING or not node.has_room(self._breadth):
             return []
         node.spoken = True
         return self._branch(node, prediction, weight_version, elapsed_s)
@@ -179,6 +183,7 @@ class Controller:
         if node is not None and node.attempt is Attempt.PENDING:
             silent = Attempt.FAILED if failed or node.spoken else Attempt.SILENT
             node.attempt = Attempt.PREDICTED if node.candidates else silent
+            return self._send_ahead_below(node)
         return []
 
     def closed(self) -> list[Command]:
@@ -240,6 +245,10 @@ class Controller:
         node.sent_ahead = True
         return [ExecuteGuarded(node.id, node.turn.calls[0], self._tree.guard(node))]
 
+    def _send_ahead_below(self, node: Node) -> list[Command]:
+        """What stood on a tentative observation need not wait any more."""
+        return [command for below in node.subtree()[1:] for command in self._maybe_send_ahead(below)]
+
     def _contradict(self) -> list[Command]:
         """Drop what stands on an observation of the head's turn that begins otherwise than the real one."""
         head = self._tree.head
@@ -251,9 +260,9 @@ class Controller:
             return []
         commands: list[Command] = []
         for candidate in head.candidates:
-            if candidate.contradicted or not contradicts(candidate.observations[call].text, beginning):
+            if candidate.dropped or not contradicts(candidate.observations[call].text, beginning):
                 continue
-            candidate.contradicted = True
+            candidate.dropped = True
             for child in [child for child in head.children if child.key.prompt == candidate.prompt]:
                 commands += self._discard(child, DiscardReason.MISMATCH)
         return commands
@@ -284,14 +293,27 @@ class Controller:
             return []
         if any(known.prompt == follow.prompt for known in node.candidates):
             return []
+        commands = self._replace(node) if node.is_full(self._breadth) else []
         origin = Origin(prediction.source, prediction.confidence)
         node.candidates.append(Candidate(follow.prompt, origin, prediction.observations, follow.key))
-        return [*self._contradict(), *self._maybe_start(node, len(node.candidates) - 1, version, elapsed_s)]
+        node.candidates[-1].tentative = prediction.tentative and not any(
+            c.replaced or c.tentative for c in node.candidates
+        )
+        commands += self._contradict()
+        return commands + self._maybe_start(node, len(node.candidates) - 1, version, elapsed_s)
+
+    def _replace(self, node: Node) -> list[Command]:
+        """The tentative candidate and what stands on it make room."""
+        held = next(c for c in node.candidates if c.tentative)
+        held.dropped = held.replaced = True
+        held.tentative = False
+        gone = [child for child in node.children if child.key.prompt == held.prompt]
+        return [command for child in gone for command in self._discard(child, DiscardReason.REPLACED)]
 
     def _maybe_start(self, node: Node, number: int, version: str | None, elapsed_s: float) -> list[Command]:
         """A branch for one of the node's candidates, if the gate lets it start now."""
         candidate = node.candidates[number]
-        if candidate.key is None or candidate.contradicted:
+        if candidate.key is None or candidate.dropped:
             return []
         kinds, chain = self._tree.chain(node)
         origin = candidate.origin

@@ -39,7 +39,7 @@ class Candidate:
 
     Equality with the real observation is equality of `prompt`: the encoded frame is what the policy would see. A
     candidate without a `key` leaves no room to generate; one that the gate `refused` is only compared, and so is one
-    that is `contradicted` by how the real observation begins.
+    that was `dropped`: it is contradicted by how the real observation begins, or was `replaced`.
     """
 
     prompt: Tokens
@@ -48,7 +48,9 @@ class Candidate:
     key: GenerationKey | None
     refused: bool = False
     started: bool = False
-    contradicted: bool = False
+    dropped: bool = False
+    tentative: bool = False
+    replaced: bool = False
 
 
 @dataclass(slots=True, eq=False)
@@ -77,16 +79,34 @@ class Node:
         return self.turn is not None and bool(self.turn.calls)
 
     @property
+    def is_tentative(self) -> bool:
+        """The observation that it stands on may still be replaced."""
+        above = self.parent
+        if above is None or above.attempt is not Attempt.PENDING:
+            return False
+        return any(candidate.tentative and candidate.prompt == self.key.prompt for candidate in above.candidates)
+
+    @property
     def may_be_sent_ahead(self) -> bool:
         """Its turn's one call will be made exactly if the observations above it are right, in a loop that follows the
         rules: what the loop does before it (parse, check, limits) is already known, and what ends it comes after.
 
         Of a turn with several calls, the second depends on the first one's answer, which is not predicted by then.
+        What stands on a tentative observation waits: a branch is replaced whatever it has sampled, and so must not
+        have had consequences by then.
         """
         turn = self.turn
-        if turn is None or self.parent is None or self.sent_ahead:
+        if turn is None or self.parent is None or self.sent_ahead or self.is_tentative:
             return False
         return len(turn.calls) == 1 and turn.error is None and turn.stop is None
+
+    def is_full(self, breadth: int) -> bool:
+        """As many candidates as may be drafted, those that were replaced not counted."""
+        return sum(not candidate.replaced for candidate in self.candidates) >= breadth
+
+    def has_room(self, breadth: int) -> bool:
+        """For one more candidate, maybe in place of a tentative one."""
+        return not self.is_full(breadth) or any(candidate.tentative for candidate in self.candidates)
 
     def subtree(self) -> list[Node]:
         """This node and everything below it, parents first."""

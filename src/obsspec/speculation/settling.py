@@ -15,7 +15,7 @@ def settle(head: Node, real_prompt: Tokens | None) -> list[Command]:
         return []
     head.settled = True
     right = next((c for c in head.candidates if c.prompt == real_prompt), None)
-    shown = right or next(iter(head.candidates), None)
+    shown = right or next((c for c in head.candidates if not c.replaced), None)
     origin = shown.origin if shown else Origin("", 0.0)
     settled = Settle(
         head.id,
@@ -46,7 +46,7 @@ def outcome(head: Node, right: Candidate | None, real_prompt: Tokens | None) -> 
         case _ if not head.candidates or real_prompt is None:
             return Outcome.CANCEL  # the prediction came late, or the observation never came
         case _:
-            kept = right is not None and not right.refused and not right.contradicted
+            kept = right is not None and not right.refused and not right.dropped
             return Outcome.MATCH if kept else Outcome.ROLLBACK
 
 

@@ -45,7 +45,8 @@ class _Work:
     tokens: int = 0
     discarded: bool = False
     error: Exception | None = None
-    predicted_s: float | None = None  # when the first candidate arrived that counts
+    predicted_s: float | None = None  # when the first candidate arrived that counts, and was not replaced
+    tentative: bool = False  # the last candidate that arrived may be replaced
     prediction_error: str = ""
     versions: dict[str, str] = field(default_factory=dict[str, str])  # of the weights behind each source
 
@@ -211,8 +212,10 @@ class Works:
         def emit(prediction: Prediction) -> None:
             now = anyio.current_time()
             work.versions[prediction.source] = prediction.version
-            if self._results.predicted(node, prediction) and work.predicted_s is None:
+            known = self._results.predicted(node, prediction)
+            if known and (work.predicted_s is None or work.tentative):
                 work.predicted_s = now
+            work.tentative = prediction.tentative
 
         try:
             with anyio.fail_after(self._settings.predict_timeout_s):

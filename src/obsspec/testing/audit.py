@@ -85,7 +85,7 @@ def accounting(episode: Episode, result: RolloutResult) -> list[str]:
     problems: list[str] = []
     if [attempt.level for attempt in report.attempts] != expected:
         problems.append("accounting: outcomes are not one per turn with a call")
-    if report.realized_depth > episode.depth or any(a.branches > episode.breadth for a in report.attempts):
+    if report.realized_depth > episode.depth or any(a.branches > episode.breadth + 1 for a in report.attempts):
         problems.append("accounting: deeper or broader than allowed")
     predicted = sum(attempt.outcome is not Outcome.GATED for attempt in report.attempts)
     if predicted > report.predictions_started or (predicted and not episode.depth * episode.breadth):

@@ -36,10 +36,14 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What one `predict` does: these moves, one delay before each, then one more delay and the ending."""
+    """What one `predict` does: these moves, one delay before each, then one more delay and the ending.
+
+    `tentative`: the number of the move that may be replaced.
+    """
 
     moves: tuple[Move, ...] = (Move.RIGHT,)
     ending: Ending = Ending.RETURN
+    tentative: int | None = None
 
 
 Plan = Callable[[Context, int], Forecast]
@@ -59,7 +63,8 @@ def mixture(seed: Seed, right: float = 0.6, trouble: float = 0.1) -> Plan:
     def plan(context: Context, breadth: int) -> Forecast:
         count = random.choice((0, 1, 1, 1, breadth, breadth + 2))
         moves = tuple(Move.RIGHT if random.random() < right else random.choice(wrong) for _ in range(count))
-        return Forecast(moves, random.choice(bad) if random.random() < trouble else Ending.RETURN)
+        ending = random.choice(bad) if random.random() < trouble else Ending.RETURN
+        return Forecast(moves, ending, random.choice((None, 0, count // 2, count - 1)))
 
     return plan
 
@@ -96,7 +101,8 @@ class ScriptedWorldModel:
         truth = self._oracle(context)
         for number, move in enumerate(forecast.moves):
             await anyio.sleep(self._delay_s())
-            emit(Prediction(_bend(truth, move, number), f"scripted-{move}", 0.5))
+            tentative = number == forecast.tentative
+            emit(Prediction(_bend(truth, move, number), f"scripted-{move}", 0.5, tentative=tentative))
         await anyio.sleep(self._delay_s())
         match forecast.ending:
             case Ending.RETURN:

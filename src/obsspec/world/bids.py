@@ -23,10 +23,9 @@ class Bid:
 class Bids:
     """Each distinct candidate is emitted at most once, at most `breadth` of them, calibrated.
 
-    A candidate at least as likely as `sure` is emitted as it comes, unless there is room for one only and an answer is
-    awaited that is better: by so much that this times `hides_s` is more than the seconds it takes. The others are
-    emitted when they are released, the most likely first, if they are at least as likely as `least`. After `close`
-    nothing is emitted.
+    A candidate at least as likely as `sure` is emitted as it comes; tentatively, if it takes the last place while an
+    answer is awaited that is going to be more likely: a better one then replaces it. The others are emitted when they
+    are released, the most likely first, if they are at least as likely as `least`. After `close` nothing is emitted.
     """
 
     def __init__(
@@ -38,7 +37,6 @@ class Bids:
         emit: Callable[[str, Prediction], None],
         sure: float,
         least: float,
-        hides_s: float,
     ) -> None:
         self.kind = kind
         self.breadth = breadth
@@ -49,17 +47,19 @@ class Bids:
         self._emit = emit
         self._sure = sure
         self._least = least
-        self._hides_s = hides_s
-        self._awaited: dict[str, tuple[float, float]] = {}  # by stage: how likely it is right, and what it takes
+        self._awaited: dict[str, float] = {}  # by stage: how likely it is right
         self._best: dict[tuple[str, ...], Bid] = {}
-        self._emitted: dict[tuple[str, ...], float] = {}
+        self._emitted: set[tuple[str, ...]] = set()  # those that were replaced included
+        self._places = 0  # that are taken
+        self._held: Bid | None = None  # what stands tentatively
         self._released = False
         self._closed = False
         self._full: Callable[[], None] | None = None
 
     @property
     def is_full(self) -> bool:
-        return len(self._emitted) >= self.breadth
+        """Nothing more can be emitted."""
+        return self._places >= self.breadth and self._held is None
 
     @property
     def is_sure(self) -> bool:
@@ -76,19 +76,17 @@ class Bids:
         self._full = call
         self._check_full()
 
-    def await_answer(self, stage: str, p: float, seconds: float) -> None:
-        """The stage is going to say something that is right with probability `p`, which takes so many seconds."""
-        self._awaited[stage] = p, seconds
-
-    def awaits(self, stage: str) -> bool:
-        return stage in self._awaited
+    def await_answer(self, stage: str, p: float) -> None:
+        """The stage is going to say something that is right with probability `p`."""
+        self._awaited[stage] = p
 
     def await_no_more(self, *stages: str) -> None:
         """These stages, or all, have said what they say, or have taken too long."""
-        if self._awaited:
-            for stage in stages or tuple(self._awaited):
-                self._awaited.pop(stage, None)
-            self._say_all(self._sure)
+        for stage in stages or tuple(self._awaited):
+            self._awaited.pop(stage, None)
+        if self._held is not None and not self._is_awaited(self._held):
+            self._held = None
+            self._check_full()
 
     def add(self, stage: str, said: Prediction) -> None:
         """A stage said something; later than `close`, or with a wrong number of observations, it is ignored."""
@@ -105,29 +103,39 @@ class Bids:
     def release(self) -> None:
         """Emits what there is, and from now on whatever comes."""
         self._released = True
-        self._awaited.clear()
+        self.await_no_more()
         self._say_all(self._least)
 
     def close(self) -> None:
         self._closed = True
 
     def _say_all(self, least: float) -> None:
-        """All that are so likely and need not wait, the most likely first."""
+        """All that are so likely, the most likely first."""
         for bid in sorted(self._best.values(), key=lambda bid: -bid.p):
-            if bid.p >= least and not self._waits(bid):
+            if bid.p >= least:
                 self._say(bid)
 
-    def _waits(self, bid: Bid) -> bool:
-        if self.breadth - len(self._emitted) > 1:
-            return False
-        return any((p - bid.p) * self._hides_s > seconds for p, seconds in self._awaited.values())
+    def _is_awaited(self, bid: Bid) -> bool:
+        """Something better than it."""
+        return any(p > bid.p for p in self._awaited.values())
 
     def _say(self, bid: Bid) -> None:
-        if self._closed or self.is_full or bid.texts in self._emitted:
+        if self._closed or bid.texts in self._emitted or not self._take_place(bid):
             return
-        self._emitted[bid.texts] = bid.p
-        self._emit(bid.stage, replace(bid.said, confidence=bid.p))
+        self._emitted.add(bid.texts)
+        self._emit(bid.stage, replace(bid.said, confidence=bid.p, tentative=self._held is not None))
         self._check_full()
+
+    def _take_place(self, bid: Bid) -> bool:
+        """Whether there is one: free, or of a candidate that stands tentatively and is less likely."""
+        if self._places < self.breadth:
+            self._places += 1
+            self._held = bid if self._places == self.breadth and self._is_awaited(bid) else None
+            return True
+        if self._held is None or self._held.p >= bid.p:
+            return False
+        self._held = None
+        return True
 
     def _check_full(self) -> None:
         if self.is_full and self._full is not None:

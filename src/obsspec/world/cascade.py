@@ -20,7 +20,6 @@ from obsspec.values import Context, Observation, Prediction, Tokens
 from obsspec.world.bids import Bids
 from obsspec.world.stages import CascadeMemory, Foresees, Price, Stage, StageCounts
 
-HEAD_START = 8  # rounds of the event loop in which stages that work elsewhere begin before those that compute here
 REMEMBERED = 64  # turns whose candidates wait for the truth, branches that are dropped included
 
 
@@ -29,21 +28,19 @@ class CascadeSettings:
     """`sure`: a candidate this likely is emitted at once; `min_confidence`: a less likely one is never emitted.
 
     `wait_s`: how long the cheap stages have before the best candidate so far is taken, or an expensive one is asked.
-    `hides_s`: what a right candidate is taken to hide: a sure one waits for an answer that is foreseen if that is so
-    much better that it makes up for the seconds it takes; for `patience` times those seconds at most.
+    `patience`: a sure candidate may be replaced for so many times the seconds that a better one is foreseen to take.
     """
 
     sure: float = 0.9
     min_confidence: float = 0.15
     wait_s: float = 0.3
-    hides_s: float = 0.5
     patience: float = 4.0
 
 
 class Cascade:
     """A `WorldModel` of several. Cancelling `predict` cancels all stages; `learn` never waits.
 
-    A sure candidate is emitted as it comes, unless a better one is foreseen and there is room for one only. With
+    A sure candidate is emitted as it comes; tentatively, if it takes the last place and a better one is foreseen. With
     breadth 1 a candidate that is not sure waits for an expensive source if the gate finds that worth it; with more
     breadth both are emitted. Equal candidates are emitted once, with the highest of their confidences.
     """
@@ -85,15 +82,9 @@ class Cascade:
                 bids.when_full(tasks.cancel_scope.cancel)
                 left = [len(self._cheap)]
                 done = anyio.Event()
-                first = [stage for stage in self._cheap if bids.awaits(stage.name)]
-                for stage in first:
-                    tasks.start_soon(self._cheap_stage, stage, context, bids, left, done)
-                for _ in range(HEAD_START if first else 0):
-                    await anyio.lowlevel.checkpoint()
                 for stage in self._cheap:
-                    if stage not in first:
-                        tasks.start_soon(self._cheap_stage, stage, context, bids, left, done)
-                if first:
+                    tasks.start_soon(self._cheap_stage, stage, context, bids, left, done)
+                if patience_s:
                     with anyio.move_on_after(patience_s):
                         await done.wait()
                     bids.await_no_more()
@@ -105,13 +96,13 @@ class Cascade:
             bids.close()
 
     def _foresee(self, context: Context, bids: Bids) -> float:
-        """Tells `bids` which answers are going to come, and returns for how long they are worth waiting."""
+        """Tells `bids` which answers are going to come, and returns for how long they may replace others."""
         patience_s = 0.0
         for stage in self._cheap:
             prospect = stage.model.foresee(context) if isinstance(stage.model, Foresees) else None
             if prospect is not None:
                 p = self._memory.reliability.mean(stage.name, bids.kind, prospect.p)
-                bids.await_answer(stage.name, p, prospect.seconds)
+                bids.await_answer(stage.name, p)
                 patience_s = max(patience_s, self._settings.patience * prospect.seconds)
         return min(patience_s, self._settings.wait_s)
 
@@ -188,8 +179,8 @@ class Cascade:
             memory.of(stage).emitted += 1
             emit(said)
 
-        calls, least, hides_s = len(context.calls), settings.min_confidence, settings.hides_s
-        bids = Bids(kind, calls, breadth, calibrate, emitted, settings.sure, least, hides_s)
+        calls, least = len(context.calls), settings.min_confidence
+        bids = Bids(kind, calls, breadth, calibrate, emitted, settings.sure, least)
         while len(self._turns) >= REMEMBERED:
             del self._turns[next(iter(self._turns))]
         self._turns[context.prompt, context.completion] = bids

@@ -38,9 +38,15 @@ async def ask(
     times: list[float] = []
 
     def emit(prediction: Prediction) -> None:
-        if len(found) < breadth and all(texts(prediction.observations) != texts(f.observations) for f in found):
-            found.append(prediction)
-            times.append(perf_counter() - start + spent())
+        if any(texts(prediction.observations) == texts(f.observations) for f in found):
+            return
+        if len(found) == breadth:
+            held = [number for number, each in enumerate(found) if each.tentative]
+            if not held:
+                return
+            del found[held[0]], times[held[0]]
+        found.append(prediction)
+        times.append(perf_counter() - start + spent())
 
     error = f"no answer in {timeout_s:g} s"
     start = perf_counter()

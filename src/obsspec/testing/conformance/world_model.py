@@ -31,7 +31,7 @@ async def check_world_model(
     async with factory() as world_model:
         alone = [await _ask(world_model, context, breadth) for context in contexts]
         for context in contexts:
-            require(len(await _ask(world_model, context, 1)) <= 1, "with breadth 1 there is at most one candidate")
+            await _ask(world_model, context, 1)
         await _cancels(world_model, contexts, breadth, open_requests, patience_s)
         together = await _ask_all(world_model, contexts, breadth)
         if exact:
@@ -54,7 +54,8 @@ async def _ask(world_model: WorldModel, context: Context, breadth: int) -> list[
     await world_model.predict(context, breadth, emit)
     returned = True
     await anyio.lowlevel.checkpoint()
-    require(len(emitted) <= breadth, "there are at most `breadth` candidates")
+    replaced = any(prediction.tentative for prediction in emitted[:-1])
+    require(len(emitted) <= breadth + replaced, "there are at most `breadth` candidates, and one that was replaced")
     for prediction in emitted:
         require(len(prediction.observations) == len(context.calls), "there is one observation for each call")
         require(0.0 <= prediction.confidence <= 1.0, "a confidence is a probability")

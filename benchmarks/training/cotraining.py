@@ -1,90 +1,179 @@
 """Does it pay to train the world model with the policy? Match and latency of the updated and of the frozen one.
 
-    python -m benchmarks.training.cotraining runs/co --minutes 240
+    python -m benchmarks.training.cotraining runs/co --minutes 240             # trains both at once
+    python -m benchmarks.training.cotraining runs/co --policy runs/learn/policy   # goes through a run that is there
 
-At the policy's kept versions: exact match of the language world model as it was then and as it was at the start,
-and agent latency with either, once with the language model alone and once with the whole cascade. Goes on where it was
-stopped. Writes docs/training-co.json and docs/training-co.png.
+Rollouts are lossless, so those of a policy do not depend on the world model: one that reads the transition log of a
+finished run in the order of its steps is the one that would have been trained beside it.
+
+At the policy's versions: exact match of the world model that had seen every turn up to the making of that version,
+and of the one of the start, on the same rollouts of held-out tasks; then agent latency with either, with the language
+model alone and with the whole cascade. Goes on where it was stopped; other options want another folder. Writes
+docs/training-co.json and docs/training-co.png after each part.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from benchmarks.training.commands import compared, evaluated, obsspec, start_adapter
+from benchmarks.training.cotraining_report import draw, match_line, show
+from benchmarks.training.cotraining_rows import latency_row, match_row
+from benchmarks.training.unseen import unseen
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 SOURCES = {"lm alone": "lm", "cascade": "rules,memory,replica,lm"}
 
 
+@dataclass(frozen=True, slots=True)
+class Models:
+    """The run folders of `obsspec train policy` and `obsspec train world`."""
+
+    policy: Path
+    world: Path
+
+    def policy_at(self, step: int) -> Path:
+        return self.policy / "policy" / f"{step:06d}" / "adapter.safetensors"
+
+    def world_at(self, step: int) -> int:
+        """The newest version that had seen turns only of earlier steps.
+
+        Policy version `step` samples the turns of that step. Version 0 has seen none.
+        """
+        manifests = (json.loads(p.read_text()) for p in (self.world / "versions").glob("[0-9]*/manifest.json"))
+        return max(m["number"] for m in manifests if m["number"] == 0 or m["step"] < step)
+
+    def world_version(self, number: int) -> Path:
+        return self.world / "versions" / f"{number:06d}" / "adapter.safetensors"
+
+    def newest_world(self) -> int:
+        return max(int(path.parent.name) for path in (self.world / "versions").glob("[0-9]*/manifest.json"))
+
+    def steps(self) -> list[int]:
+        return sorted(int(path.parent.name) for path in (self.policy / "policy").glob("[0-9]*/manifest.json"))
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    options = arguments().parse_args()
+    models = replayed(options) if options.policy else trained(options)
+    steps = chosen(models, options.steps, options.every)
+    result: dict[str, Any] = {
+        "command": f"python -m benchmarks.training.cotraining {shlex.join(sys.argv[1:])}",
+        "tasks": options.tasks,
+        "rows": [{"step": s} for s in steps],
+    }
+
+    def write() -> None:
+        (DOCS / f"{options.name}.json").write_text(json.dumps(result, indent=2) + "\n")
+        draw(result, DOCS / f"{options.name}.png")
+
+    for row in result["rows"]:
+        row.update(match_at(models, row["step"], options))
+        print(f"step {row['step']}: " + match_line(row), flush=True)  # noqa: T201
+        write()
+    result["hindsight"] = hindsight(models, steps[0], options)
+    write()
+    if options.unseen_every:
+        wanted = range(0, models.steps()[-1], options.unseen_every)
+        log = models.policy / "transitions"
+        result["unseen"] = unseen(log, models.world, wanted, lambda step: models.world_version(models.world_at(step)))
+        write()
+    for row in result["rows"] if options.latency_tasks else []:
+        row.update({label: latency_at(models, row["step"], label, options) for label in SOURCES})
+        write()
+    show(result)
+
+
+def arguments() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--minutes", type=float, default=240.0, help="time for training both")
+    parser.add_argument("--policy", type=Path, help="a finished run of `obsspec train policy` to go through")
+    parser.add_argument("--world-options", default="", help="more options of `obsspec train world`, with --policy")
+    parser.add_argument("--minutes", type=float, default=240.0, help="time for training both, without --policy")
+    parser.add_argument("--start", type=Path, help="the adapter both begin with, without --policy; made when not given")
+    parser.add_argument("--options", default="", help="more options of `obsspec train co`, without --policy")
     parser.add_argument("--every", type=int, default=20, help="policy steps between two measured versions")
-    parser.add_argument(
-        "--tasks", type=int, default=60, help="held-out tasks for the match, a third of them for latency"
-    )
-    parser.add_argument("--start", type=Path, help="the adapter both begin with; made when not given")
-    parser.add_argument("--options", default="", help="more options of `obsspec train co`")
-    options = parser.parse_args()
+    parser.add_argument("--steps", default="", help="measure these versions instead: 0,20,40")
+    parser.add_argument("--tasks", type=int, default=60, help="held-out tasks for the match")
+    parser.add_argument("--unseen-every", type=int, default=1, help="of the run's own steps, those measured; 0: none")
+    parser.add_argument("--latency-tasks", type=int, default=20, help="held-out tasks for latency; 0: none")
+    parser.add_argument("--name", default="training-co", help="of the files in docs/")
+    parser.add_argument("--compare-options", default="", help="more options of `obsspec compare`")
+    return parser
+
+
+def replayed(options: argparse.Namespace) -> Models:
+    models = Models(options.policy, options.out / "world")
+    log = models.policy / "transitions"
+    more = ("--no-follow", "--order", "step", *options.world_options.split())
+    obsspec("train", "world", models.policy_at(0), log, models.world, *more)
+    return models
+
+
+def trained(options: argparse.Namespace) -> Models:
     start = options.start or start_adapter(options.out)
-    spent = options.out / "spent.json"
+    run, spent = options.out / "run", options.out / "spent.json"
     before = json.loads(spent.read_text()) if spent.exists() else 0.0
     began = time.monotonic()
     if before < options.minutes * 60:
         more = ("--steps", 10_000, "--keep-every", options.every, *options.options.split())
-        obsspec("train", "co", start, options.out / "run", *more, limit_s=options.minutes * 60 - before)
+        obsspec("train", "co", start, run, *more, limit_s=options.minutes * 60 - before)
         spent.write_text(json.dumps(before + time.monotonic() - began))
-    rows = [row(step, options) for step in measured(options.out / "run", options.every)]
-    (DOCS / "training-co.json").write_text(json.dumps({"rows": rows}, indent=2) + "\n")
-    draw(rows, DOCS / "training-co.png")
+    return Models(run / "policy", run / "world")
 
 
-def measured(run: Path, every: int) -> list[int]:
-    steps = sorted(int(path.name) for path in (run / "policy" / "policy").glob("[0-9]" * 6))
-    return [step for step in steps if step % every == 0]
+def chosen(models: Models, steps: str, every: int) -> list[int]:
+    there = models.steps()
+    if not steps:
+        return [step for step in there if step % every == 0 or step == there[-1]]
+    wanted = [int(step) for step in steps.split(",")]
+    missing = sorted(set(wanted) - set(there))
+    if missing:
+        raise SystemExit(f"--steps: the run has not kept {missing}; it has {there}")
+    return wanted
 
 
-def world_at(run: Path, step: int) -> Path:
-    """The newest version that had seen no turn of a later policy step."""
-    folders = sorted((run / "world" / "versions").glob("[0-9]" * 6))
-    seen = [path for path in folders if json.loads((path / "manifest.json").read_text())["step"] <= step]
-    return seen[-1] / "adapter.safetensors"
+def evaluation(models: Models, step: int, world: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Of a policy version and a world version; all world versions are asked about the same rollouts."""
+    place = options.out / "measured" / f"policy-{step}"
+    result = place / f"world-{world}-of-{options.tasks}.json"
+    return evaluated(models.policy_at(step), models.world_version(world), result, place / "rollouts", options.tasks)
 
 
-def row(step: int, options: argparse.Namespace) -> dict[str, Any]:
-    run, out = options.out / "run", options.out / "measured"
-    policy = run / "policy" / "policy" / f"{step:06d}" / "adapter.safetensors"
-    worlds = {"updated": world_at(run, step), "frozen": run / "world" / "versions" / "000000" / "adapter.safetensors"}
-    found: dict[str, Any] = {"step": step}
-    for name, world in worlds.items():
-        figures = evaluated(policy, world, out / f"{step}-{name}.json", options.tasks)
-        found["reward"] = figures["reward"]
-        found[f"{name} match"], found[f"{name} match nonempty"] = figures["match"], figures["match_nonempty"]
-        for label, sources in SOURCES.items():
-            place = out / f"{step}-{name}-{label.replace(' ', '-')}"
-            found[f"{name} {label}"] = compared(policy, world, sources, place, max(1, options.tasks // 3))
-    return found
+def match_at(models: Models, step: int, options: argparse.Namespace) -> dict[str, Any]:
+    updated, frozen = (evaluation(models, step, world, options) for world in (models.world_at(step), 0))
+    return {"world_version": models.world_at(step), **match_row(updated, frozen)}
 
 
-def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    import matplotlib
+def hindsight(models: Models, step: int, options: argparse.Namespace) -> dict[str, Any]:
+    """The newest world model on the rollouts of the first policy.
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    What it gains there over the frozen one comes from more training, and not from having followed the policy.
+    """
+    newest = models.newest_world()
+    newer, frozen = (evaluation(models, step, world, options) for world in (newest, 0))
+    return {"step": step, "world_version": newest, **match_row(newer, frozen)}
 
-    figure, axes = pyplot.subplots(figsize=(7, 4))
-    for name in ("updated", "frozen"):
-        axes.plot([r["step"] for r in rows], [r[f"{name} match"] for r in rows], "o-", label=f"{name} world model")
-    axes.set(xlabel="policy step", ylabel="exact match", title="World model on the policy's own rollouts")
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+
+def latency_at(models: Models, step: int, label: str, options: argparse.Namespace) -> dict[str, Any]:
+    folders: list[Path] = []
+    figures: list[dict[str, Any]] = []
+    for world in (models.world_at(step), 0):
+        folder = options.out / "measured" / f"policy-{step}" / f"{label.replace(' ', '-')}-{world}"
+        result = folder.with_name(f"{folder.name}-of-{options.latency_tasks}.json")
+        more = ["--tasks", options.latency_tasks, *options.compare_options.split()]
+        figures.append(
+            compared(models.policy_at(step), models.world_version(world), SOURCES[label], folder, result, more)
+        )
+        folders.append(folder)
+    return latency_row(figures, folders)
 
 
 if __name__ == "__main__":

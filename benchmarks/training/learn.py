@@ -82,9 +82,8 @@ def kept(run: Path, every: int) -> list[Path]:
 
 
 def measure(version: Path, options: argparse.Namespace) -> dict[str, Any]:
-    figures = evaluated(
-        version / "adapter.safetensors", "same", options.out / "held-out" / f"{version.name}.json", options.tasks
-    )
+    result = options.out / "held-out" / f"{version.name}.json"
+    figures = evaluated(version / "adapter.safetensors", "same", result, result.with_suffix(""), options.tasks)
     return {
         "step": int(version.name),
         **{name: figures[name] for name in ("tasks", "reward", "match", "match_nonempty")},

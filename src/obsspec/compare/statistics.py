@@ -36,6 +36,17 @@ def mean_estimate(values: Sequence[float]) -> Estimate:
     return _estimate(mean(values), data[_resample(len(data))].mean(axis=1) if len(data) > 1 else None)
 
 
+def share_estimate(parts: Sequence[float], wholes: Sequence[float]) -> Estimate:
+    """sum(parts) / sum(wholes), resampled together: a share of all calls where calls of one task go together."""
+    a, b = np.asarray(parts, dtype=np.float64), np.asarray(wholes, dtype=np.float64)
+    value = float(a.sum() / b.sum()) if b.any() else float("nan")
+    if len(a) < 2:
+        return _estimate(value, None)
+    index = _resample(len(a))
+    part, whole = a[index].sum(axis=1), b[index].sum(axis=1)
+    return _estimate(value, part[whole > 0] / whole[whole > 0])
+
+
 def reduction_estimate(sequential: Sequence[float], speculative: Sequence[float]) -> Estimate:
     """1 - mean(speculative) / mean(sequential), pairs resampled together; nan where nothing took any time."""
     a, b = np.asarray(sequential, dtype=np.float64), np.asarray(speculative, dtype=np.float64)

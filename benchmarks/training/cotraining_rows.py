@@ -1,0 +1,68 @@
+"""The figures of one policy version: both world models judged on the same calls, with paired intervals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from obsspec.compare.run import finished_pairs
+from obsspec.compare.statistics import Estimate, mean_estimate, share_estimate
+from obsspec.compare.summary import task_latencies
+from obsspec.rollout.store import RunFolder
+
+
+def match_row(updated: dict[str, Any], frozen: dict[str, Any]) -> dict[str, Any]:
+    """From two results of `obsspec evaluate` on the same rollouts; intervals are over tasks."""
+    tasks = sorted(updated["match_per_task"])
+    if tasks != sorted(frozen["match_per_task"]):
+        raise SystemExit("the two world models were asked about different rollouts: remove the folder `measured`")
+    ours, theirs = (_matched(figures, tasks) for figures in (updated, frozen))
+    calls = [updated["match_per_task"][task]["predictions"] for task in tasks]
+    return {
+        "reward": updated["reward"],
+        "tasks": updated["tasks"],
+        "calls": sum(calls),
+        "match": {
+            "updated": values(share_estimate(ours, calls)),
+            "frozen": values(share_estimate(theirs, calls)),
+            "difference": values(share_estimate([a - b for a, b in zip(ours, theirs, strict=True)], calls)),
+        },
+        "match_nonempty": {"updated": updated["match_nonempty"], "frozen": frozen["match_nonempty"]},
+        "match_trivial": updated["match_trivial"],
+    }
+
+
+def _matched(figures: dict[str, Any], tasks: Sequence[str]) -> list[float]:
+    shares = (figures["match_per_task"][task] for task in tasks)
+    return [share["match"] * share["predictions"] for share in shares]
+
+
+def latency_row(figures: list[dict[str, Any]], folders: list[Path]) -> dict[str, Any]:
+    """From two results of `obsspec compare` on the same tasks and their run folders: updated, frozen."""
+    updated, frozen = figures
+    ours, theirs = (speculative_latencies(folder) for folder in folders)
+    return {
+        "pairs": updated["pairs"],
+        "identical": [updated["identical"], frozen["identical"]],
+        "sequential_s": [f["agent_s_sequential"] for f in figures],
+        "updated_s": updated["agent_s_speculative"],
+        "frozen_s": frozen["agent_s_speculative"],
+        "updated_reduction": [updated["reduction"], *updated["reduction_ci"]],
+        "frozen_reduction": [frozen["reduction"], *frozen["reduction_ci"]],
+        "difference_s": values(mean_estimate([ours[task] - theirs[task] for task in sorted(ours)])),
+        "match": {"updated": updated["match"], "frozen": frozen["match"]},
+    }
+
+
+def speculative_latencies(folder: Path) -> dict[str, float]:
+    """Mean agent latency of each task, speculative."""
+    pairs = finished_pairs(RunFolder(folder, json.loads((folder / "config.json").read_text())))
+    tasks = list(dict.fromkeys(pair.sequential.task_id for pair in pairs))
+    return dict(zip(tasks, task_latencies(pairs)[1], strict=True))
+
+
+def values(estimate: Estimate) -> list[float]:
+    """Value, and the ends of its 95 % interval."""
+    return [estimate.value, estimate.low, estimate.high]

@@ -24,6 +24,7 @@ from obsspec.world.known import open_known
 from obsspec.world.memory import Memory, Store
 from obsspec.world.replica import Replicas, ReplicaSettings
 from obsspec.world.rules.model import Rules
+from obsspec.world.rules.starts import StartingRules
 from obsspec.world.stages import Price
 
 STARTED = ("tools", "python", "shadow")
@@ -78,7 +79,7 @@ def _weighing(settings: CompareSettings, load: Callable[[], int] | None, slots: 
 def _source(name: str, settings: CompareSettings, language: WorldModel, store: Store, gate: Gate) -> Source:
     match name:
         case "rules":
-            return Source(name, Rules())
+            return Source(name, StartingRules(Rules(), _spec_of))
         case "memory":
             return Source(name, Memory(store, split=SPLIT))
         case "replica":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from obsspec.protocols import Emit
 from obsspec.values import Context, Exchange, Observation, Prediction, ToolCall
@@ -12,9 +12,11 @@ from obsspec.world.formats import FormatLearner
 from obsspec.world.rules.habits import Habits
 from obsspec.world.rules.records import Records
 from obsspec.world.rules.replay import MAX_STATES, Answer, Moment, advance, answer, begin
+from obsspec.world.rules.state import Node
 from obsspec.world.rules.streams import Doubt
 
 Formats = dict[str, "ObservationFormat | None"]
+MAX_IMAGES = 4096  # whose start is remembered
 KNOWN, SILENT, LIKELY = "rules/known", "rules/silent", "rules/likely"
 
 
@@ -32,7 +34,14 @@ class Rules:
         self._habits: dict[str, Habits] = {}
         self._records = Records()
         self._roots: dict[object, Moment] = {}
+        self._starts: dict[str, Mapping[str, Node]] = {}  # by image
         self.states = 0
+
+    def start_from(self, image: str, nodes: Mapping[str, Node]) -> None:
+        """All there is where rollouts of `image` start, by path relative to the shell's first directory."""
+        while len(self._starts) >= MAX_IMAGES:
+            del self._starts[next(iter(self._starts))]
+        self._starts.setdefault(image, nodes)
 
     async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
         """At most one candidate, and only if every call of the turn is determined."""
@@ -110,7 +119,7 @@ class Rules:
             self.states = 0
         moment = self._roots.get(key)
         if moment is None:
-            moment = self._roots[key] = begin(habits, context.image)
+            moment = self._roots[key] = begin(habits, context.image, self._starts.get(context.image, {}))
         for exchange in context.history:
             moment = self._advance(moment, exchange, context, formats)
         return moment

@@ -10,6 +10,7 @@ from obsspec.world.rules.streams import Hole, Outcome
 from obsspec.world.shell.names import names
 from obsspec.world.shell.paths import resolve
 
+REPLACEMENT = "\ufffd"
 _ABSENT = re.compile(
     r"^(?:\w+|\S*sh: line 1: cd): (?:cannot (?:access|stat|statx|open|remove|read:?) |can't read )?"
     r"['‘]?([^'’:\n]+?)['’]?(?: for reading)?: No such file or directory$"
@@ -69,7 +70,8 @@ def _content(state: State, path: str | None, text: str, trimmed: bool) -> None:
         return
     if trimmed:
         text = text + "\n" if text else ""
-    state.tree.put(path, File(text, exact=not trimmed))
+    known = REPLACEMENT not in text  # it stands for bytes that are not text
+    state.tree.put(path, File(text if known else None, exact=not trimmed))
 
 
 def _listing(state: State, words: tuple[str, ...], cwd: str, text: str) -> list[str] | None:

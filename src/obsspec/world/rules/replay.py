@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from obsspec.values import Exchange, ToolCall
@@ -12,7 +13,7 @@ from obsspec.world.rules.evaluate import Evaluation
 from obsspec.world.rules.habits import Habits
 from obsspec.world.rules.program import UndeterminedError
 from obsspec.world.rules.reading import shown, take_in
-from obsspec.world.rules.state import State
+from obsspec.world.rules.state import Node, State
 from obsspec.world.rules.streams import Doubt, Outcome
 from obsspec.world.shell.parse import Unparsed, parse
 from obsspec.world.shell.paths import START
@@ -44,13 +45,15 @@ class Moment:
     next: dict[object, Moment] = field(default_factory=dict[object, "Moment"])
 
 
-def begin(habits: Habits, image: str) -> Moment:
-    """The moment before the first call."""
+def begin(habits: Habits, image: str, nodes: Mapping[str, Node]) -> Moment:
+    """The moment before the first call. `nodes`: what is known to be there, by path relative to the first directory."""
     state = State()
     known = habits.start(image)
     if known is not None:
         state.cwd = known
         state.place = Doubt.NONE if image in habits.starts else Doubt.PLACE
+    for path, node in nodes.items():
+        state.tree.nodes[f"{state.cwd}/{path}".rstrip("/")] = node
     return Moment(state, state.cwd)
 
 

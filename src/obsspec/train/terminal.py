@@ -41,6 +41,7 @@ from obsspec.world.language import LanguageWorldModel
 from obsspec.world.memory import Memory, Store
 from obsspec.world.replica import Replicas, ReplicaSettings
 from obsspec.world.rules.model import Rules
+from obsspec.world.rules.starts import StartingRules
 from obsspec.world.stages import Price
 
 _BLOCK = 256  # the engine's contexts are multiples of this
@@ -163,7 +164,7 @@ def _speculation(settings: RolloutSettings, live: LivePolicy, language: Language
     )
     replicas = Replicas(_spec_of, ReplicaSettings(profile=parse_profile("standard")))
     known = {
-        "rules": Source("rules", Rules()),
+        "rules": Source("rules", StartingRules(Rules(), _spec_of)),
         "memory": Source("memory", Memory(Store())),
         "replica": Source("replica", replicas, pays=partial(gate.tools_take, QUICK_TOOL_S)),
         "lm": Source("lm", language, Price.EXPENSIVE),

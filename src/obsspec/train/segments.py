@@ -22,10 +22,15 @@ SUFFIX = ".jsonl"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
+class TakenError(ConfigError):
+    """Somebody else writes under that name."""
+
+
 class Segment:
     """The file of one writer, open for appending, locked until it is closed or the process ends.
 
-    Raises `ConfigError` for a name that is none, a file that another process writes, and where there is no room.
+    Raises `ConfigError` for a name that is none and where there is no room, `TakenError` for a file that another
+    process writes.
     """
 
     def __init__(self, log: Path, name: str) -> None:
@@ -67,7 +72,7 @@ class Segment:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._file)
-            raise ConfigError(f"somebody writes to {self.path}: give each writer a name of its own") from None
+            raise TakenError(f"somebody writes to {self.path}: give each writer a name of its own") from None
 
     def _cut_torn(self) -> int:
         """Everything behind the last newline goes; returns the size that is left."""

@@ -14,7 +14,7 @@ from enum import StrEnum
 from obsspec.protocols import Renderer
 from obsspec.tasks.task import Split
 from obsspec.train.encode import Example, Role, Span, is_trivial
-from obsspec.values import ConfigError, Observation, Outcome, StopReason, Tokens, ToolCall
+from obsspec.values import ConfigError, Observation, Outcome, RenderError, StopReason, Tokens, ToolCall
 
 Range = tuple[int, int]  # start and stop (exclusive) in `ids`
 
@@ -59,7 +59,10 @@ class Transition:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A rollout of the log is over: why, with which reward; `error` is a part's, or why the rollout was dropped."""
+    """A rollout of the log is over: why, with which reward; `error` is a part's, or why the rollout was dropped.
+
+    `reward` is NaN where the writer was not told it.
+    """
 
     rollout: str
     step: int
@@ -169,12 +172,23 @@ def _example(path: list[Transition]) -> Example:
 def observation_ranges(
     renderer: Renderer, prompt: Tokens, action: Tokens, observations: Sequence[Observation], seen: Tokens
 ) -> tuple[Range, ...]:
-    """Where in `seen`, the whole next prompt, a world model would write each observation; empty if nowhere exactly.
+    """Where in `seen`, the whole next prompt, a world model would write each observation.
+
+    Empty if nowhere exactly, or if the renderer shows no place for it.
 
     A range begins where `open_observation` ends and reaches to the end of that observation's frame: through the stop
     token that ends it, where the format has one; where only the last of several frames is followed by one, the others
     end with their closing text.
     """
+    try:
+        return _ranges(renderer, prompt, action, observations, seen)
+    except RenderError:
+        return ()
+
+
+def _ranges(
+    renderer: Renderer, prompt: Tokens, action: Tokens, observations: Sequence[Observation], seen: Tokens
+) -> tuple[Range, ...]:
     ranges: list[Range] = []
     for number in range(len(observations)):
         opened = renderer.open_observation(prompt, action, observations[:number])

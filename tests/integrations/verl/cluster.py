@@ -28,7 +28,7 @@ SEQUENTIAL, SPECULATIVE = "tool_agent", "obsspec_tool_agent"
 _TARGET = "obsspec.integrations.verl.loop.SpeculativeToolAgentLoop"
 
 
-def batch_of(agent: str, prompts: Sequence[str], n: int = 1) -> DataProto:
+def batch_of(agent: str, prompts: Sequence[str], n: int = 1, *, step: int = 1, validate: bool = False) -> DataProto:
     raw = np.empty(len(prompts) * n, dtype=object)
     raw[:] = [[{"role": "user", "content": prompt}] for prompt in prompts for _ in range(n)]
     fields = {
@@ -36,7 +36,8 @@ def batch_of(agent: str, prompts: Sequence[str], n: int = 1) -> DataProto:
         "agent_name": np.array([agent] * len(raw), dtype=object),
         "data_source": np.array(["test"] * len(raw), dtype=object),
     }
-    return DataProto(batch=None, non_tensor_batch=fields, meta_info={"global_steps": 1})
+    meta_info = {"global_steps": step, "validate": validate}
+    return DataProto(batch=None, non_tensor_batch=fields, meta_info=meta_info)
 
 
 @dataclass(slots=True)

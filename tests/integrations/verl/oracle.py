@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -21,15 +22,19 @@ _OPENING = "\n<tool_response>\n"
 
 @dataclass(slots=True)
 class Oracle:
-    """`mode`: right, wrong, huge (right, but for one command), down, hang, endless, empty, or garbage."""
+    """`mode`: right, wrong, huge (right, but for one command), down, hang, endless, empty, or garbage. `models`: those
+    that it lists."""
 
     tokenizer: Tokenizer
     url: str = ""
     mode: str = "right"
+    models: tuple[str, ...] = ("oracle",)
     asked: int = 0
     openings: set[str] = field(default_factory=set)
 
     async def script(self, request: Request, reply: Reply) -> None:
+        if request.path == "/v1/models":
+            return await reply.status(200, json.dumps({"data": [{"id": name} for name in self.models]}))
         self.asked += 1
         text = self.tokenizer.decode(request.body["prompt"], skip_special_tokens=False)
         self.openings.add(text[-len(_OPENING) :])

@@ -33,7 +33,8 @@ class Seen:
 
 class Stub:
     """`fault`: what happens to speculative requests: error, nan, abort, empty, version; or deaf, which takes a while to
-    end a request that is cancelled. An instruction may say what to do: one turn a line after "run:".
+    end a request that is cancelled. An instruction may say what to do: one turn a line after "run:"; at "crash" the
+    server fails.
     """
 
     def __init__(self, folder: str, token_s: float = 0.004) -> None:
@@ -96,6 +97,8 @@ class Stub:
         script = text.partition("run:\n")[2].partition("<|im_end|>")[0].splitlines()
         if script:
             calls = script[done].split(" && ") if done < len(script) else []
+            if calls == ["crash"]:
+                raise RuntimeError("the engine is gone")
         else:
             calls = [draw.choice(COMMANDS) for _ in range(draw.choice((1, 1, 2)))] if done < 4 else []
         if not calls:

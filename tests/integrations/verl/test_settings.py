@@ -26,6 +26,7 @@ from obsspec.values import ConfigError
         ({"world_model_url": "localhost:8000", "world_model_name": "m"}, "must begin with http"),
         ({"world_model_url": "http://localhost:8000"}, "give both or neither"),
         ({"memory_path": "memory.sqlite"}, "must be an absolute path"),
+        ({"transitions": "log"}, "transitions: 'log' must be an absolute path"),
         ({"memory_path": "/tmp/m", "memory": False}, "needs memory: true"),
         ({"rules": False, "memory": False}, "nothing would predict"),
     ],

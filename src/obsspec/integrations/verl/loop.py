@@ -8,23 +8,31 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 from obsspec.integrations.verl.client import ending_at_the_engine
+from obsspec.integrations.verl.origin import remember_origins
 from obsspec.integrations.verl.policy import ServerPolicy, SessionClient
 from obsspec.integrations.verl.settings import VerlSettings
 from obsspec.integrations.verl.statistics import FIELD, statistics
 from obsspec.integrations.verl.template import TemplateRenderer
+from obsspec.integrations.verl.transitions import LoopLog, logged, observed
 from obsspec.integrations.verl.turns import LoopRules
 from obsspec.integrations.verl.versions import check_verl
 from obsspec.integrations.verl.world import shared, task_of
 from obsspec.protocols import Renderer, Sandbox
 from obsspec.speculation.session import Session, SpeculationSettings, open_session
+from obsspec.speculation.trace import SpeculationReport
 from obsspec.values import ConfigError, Observation
 
 check_verl()
 
-from verl.experimental.agent_loop.agent_loop import register  # noqa: E402 - after the sentence on versions
-from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop  # noqa: E402
+from verl.experimental.agent_loop.agent_loop import (  # noqa: E402 - after the sentence on versions
+    AgentLoopWorker,
+    register,
+)
+from verl.experimental.agent_loop.tool_agent_loop import AgentState, ToolAgentLoop  # noqa: E402
 
 from obsspec.integrations.verl.tool import AheadSandbox, SandboxTool, place  # noqa: E402
+
+remember_origins(AgentLoopWorker)
 
 NAME = "obsspec_tool_agent"
 _THEIRS = frozenset(
@@ -48,18 +56,20 @@ class SpeculativeToolAgentLoop(ToolAgentLoop):
         self._settings = VerlSettings.from_fields(fields)
         super().__init__(*args, tools=tools, **theirs)
         self._session: Session | None = None
+        self._log: LoopLog | None = None
         self._rules = LoopRules(self)
         self._executes: Sandbox | None = None  # of the tool, if that is ours
         self._answers: dict[int, Observation | None] = {}  # of the turn's calls, None for one that is more than text
 
     async def run(self, sampling_params: dict[str, Any], priority: int = 0, **sample: Any) -> Any:
-        async with self._sandbox(sample) as sandbox:
-            self._executes = sandbox
-            if not self._settings.speculate:
-                return await super().run(sampling_params, priority=priority, **sample)
-            async with self._speculating(sample, sandbox) as session:
-                output = await super().run(sampling_params, priority=priority, **sample)
-                session.check_committed()
+        with logged(self._settings.transitions, sample, self._rules, self.tokenizer) as self._log:
+            async with self._sandbox(sample) as sandbox:
+                self._executes = sandbox
+                if not self._settings.speculate:
+                    return await super().run(sampling_params, priority=priority, **sample)
+                async with self._speculating(sample, sandbox) as session:
+                    output = await super().run(sampling_params, priority=priority, **sample)
+                    session.check_committed()
         output.extra_fields[FIELD] = statistics(session.report)
         return output
 
@@ -113,6 +123,8 @@ class SpeculativeToolAgentLoop(ToolAgentLoop):
     async def _handle_pending_state(self, agent_data: Any, sampling_params: dict[str, Any]) -> Any:
         state = await super()._handle_pending_state(agent_data, sampling_params)
         self._rules.begin(agent_data)
+        if self._log is not None:
+            self._log.begin(agent_data)
         if self._executes is not None:
             place(agent_data, self._executes)
         return state
@@ -120,26 +132,39 @@ class SpeculativeToolAgentLoop(ToolAgentLoop):
     async def _handle_generating_state(
         self, agent_data: Any, sampling_params: dict[str, Any], ignore_termination: bool = False
     ) -> Any:
+        prompt = tuple(agent_data.prompt_ids)
         self._answers.clear()
-        if self._session is not None:
-            self._rules.note(tuple(agent_data.prompt_ids), agent_data.assistant_turns, agent_data.messages)
-        return await super()._handle_generating_state(agent_data, sampling_params, ignore_termination)
+        self._rules.note(prompt, agent_data.assistant_turns, agent_data.messages)
+        state = await super()._handle_generating_state(agent_data, sampling_params, ignore_termination)
+        if self._log is not None:
+            tools_run = state is AgentState.PROCESSING_TOOLS
+            await self._log.generated(prompt, agent_data, self._report, tools_run=tools_run)
+        return state
+
+    async def _handle_processing_tools_state(self, agent_data: Any) -> Any:
+        state = await super()._handle_processing_tools_state(agent_data)
+        if self._log is not None:
+            answers = [self._answers[index] for index in range(len(self._answers))]
+            self._log.answered(answers, agent_data, self._report, seen=state is AgentState.GENERATING)
+        return state
+
+    @property
+    def _report(self) -> SpeculationReport | None:
+        return self._session.report if self._session is not None else None
 
     async def _call_tool(self, tool_call: Any, tools_kwargs: dict[str, Any], agent_data: Any) -> Any:
         answer = await super()._call_tool(tool_call, tools_kwargs, agent_data)
         if isinstance(self._executes, AheadSandbox) and self._executes.error is not None:
             raise self._executes.error
-        if self._session is not None:
-            self._answered(self._session, agent_data.tool_calls[: self.max_parallel_calls], tool_call, answer[0])
+        self._answered(agent_data.tool_calls[: self.max_parallel_calls], tool_call, answer)
         return answer
 
-    def _answered(self, session: Session, calls: list[Any], call: Any, response: Any) -> None:
+    def _answered(self, calls: list[Any], call: Any, answer: Any) -> None:
         """verl runs the calls of a turn side by side; the session is told when all are done, in their order."""
         number = next(index for index, each in enumerate(calls) if each is call)
-        is_text = not (response.image or response.video)
-        self._answers[number] = Observation(response.text or "") if is_text else None
-        if len(self._answers) == len(calls):
+        self._answers[number] = observed(answer, self.max_tool_response_length)
+        if self._session is not None and len(self._answers) == len(calls):
             texts = [self._answers[index] for index in range(len(calls))]
             for text in texts if None not in texts else []:
                 assert text is not None
-                session.executed(text)
+                self._session.executed(text)

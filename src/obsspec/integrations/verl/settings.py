@@ -18,10 +18,14 @@ class VerlSettings:
     it costs; False starts all. `rules`, `memory`: the sources that cost nothing. `memory_path`: an SQLite file on a
     local disk that the workers of a node share; "" keeps what is learnt in each worker.
 
-    `world_model_url`: a vLLM server with a model of the policy's tokenizer, served as `world_model_name`; "" is none.
+    `world_model_url`: a vLLM server with a model of the policy's tokenizer; "" is none. It is asked for the newest
+    version that `obsspec train publish` loaded there, or for `world_model_name` if there is none.
     `world_model_max_tokens`, `world_model_max_context`: of one prediction, and with its prompt.
 
     `guarded`: send predicted calls ahead, where the one tool is `obsspec.integrations.verl.tool.SandboxTool`.
+
+    `transitions`: the folder of a transition log that training rollouts are written to, also the sequential ones; ""
+    is none.
     """
 
     speculate: bool = True
@@ -37,6 +41,7 @@ class VerlSettings:
     world_model_max_tokens: int = 128
     world_model_max_context: int = 18432
     guarded: bool = False
+    transitions: str = ""
 
     def __post_init__(self) -> None:
         for name in ("depth", "breadth", "predict_timeout_s", "world_model_max_tokens", "world_model_max_context"):
@@ -46,8 +51,9 @@ class VerlSettings:
             raise ConfigError(f"agent loop field world_model_url: {self.world_model_url!r} must begin with http://")
         if bool(self.world_model_url) != bool(self.world_model_name):
             raise ConfigError("agent loop fields world_model_url and world_model_name: give both or neither")
-        if self.memory_path and not Path(self.memory_path).is_absolute():
-            raise ConfigError(f"agent loop field memory_path: {self.memory_path!r} must be an absolute path")
+        for name in ("memory_path", "transitions"):
+            if (path := getattr(self, name)) and not Path(path).is_absolute():
+                raise ConfigError(f"agent loop field {name}: {path!r} must be an absolute path")
         if self.memory_path and not self.memory:
             raise ConfigError("agent loop field memory_path: needs memory: true")
         if self.speculate and not (self.rules or self.memory or self.world_model_url):

@@ -18,7 +18,8 @@ _PROBES = ("0", "Zzz")
 
 
 class TemplateRenderer:
-    """The part of a `Renderer` that `LanguageWorldModel` needs, for one rollout; the world model has its tokenizer."""
+    """The part of a `Renderer` that `LanguageWorldModel` and the transition log need, for one rollout; the world model
+    has its tokenizer."""
 
     def __init__(self, rules: LoopRules, tokenizer: Any) -> None:
         self._rules = rules
@@ -35,7 +36,7 @@ class TemplateRenderer:
     def open_observation(self, prompt: Tokens, completion: Tokens, done: Sequence[Observation]) -> Tokens:
         """Raises `RenderError` where the template shows no end of an answer."""
         texts = [observation.text for observation in done]
-        one, other = (self._rules.answered(prompt, completion, [*texts, probe])[0] for probe in _PROBES)
+        one, other = (self._answered(prompt, completion, [*texts, probe]) for probe in _PROBES)
         opening = _common(one, other)
         closing = tuple(reversed(_common(one[::-1], other[::-1])))
         at = next((index for index, token in enumerate(closing) if token in self._added), None)
@@ -44,12 +45,21 @@ class TemplateRenderer:
         self._closing, self._stop = closing[:at], closing[at]
         return opening
 
+    def extend(self, prompt: Tokens, completion: Tokens, observations: Sequence[Observation]) -> Tokens:
+        return self._answered(prompt, completion, [observation.text for observation in observations])
+
     def read_observation(self, token_ids: Tokens) -> str | None:
         if self._stop is None or self._stop not in token_ids:
             return None
         text = self._text(token_ids[: token_ids.index(self._stop)])
         closing = self._text(self._closing)
         return text.removesuffix(closing) if text.endswith(closing) else None
+
+    def _answered(self, prompt: Tokens, completion: Tokens, texts: Sequence[str]) -> Tokens:
+        try:
+            return self._rules.answered(prompt, completion, texts)[0]
+        except Exception as error:
+            raise RenderError(f"the chat template does not render these answers ({error!r})") from error
 
     def _text(self, ids: Tokens) -> str:
         return self._tokenizer.decode(list(ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)

@@ -10,6 +10,7 @@ from typing import Any
 from verl.tools.base_tool import BaseTool
 from verl.tools.schemas import ToolResponse
 
+from obsspec.integrations.verl.transitions import OBSERVATION
 from obsspec.protocols import Sandbox
 from obsspec.sandbox.local import LocalSandboxes
 from obsspec.sandbox.remote import RemoteSandboxes
@@ -63,7 +64,7 @@ class SandboxTool(BaseTool):
         if sandbox is None:
             raise ConfigError("SandboxTool needs the agent loop obsspec_tool_agent")
         observation = await sandbox.execute(ToolCall(self.name, parameters))
-        return ToolResponse(text=observation.text), 0.0, {}
+        return ToolResponse(text=observation.text), 0.0, {OBSERVATION: observation}
 
 
 def place(agent_data: Any, sandbox: Sandbox) -> None:

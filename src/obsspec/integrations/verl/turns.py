@@ -55,6 +55,18 @@ class LoopRules:
         self._spoken[prompt, ids] = spoken
         return spoken
 
+    async def called(self, prompt: Tokens, ids: Tokens) -> tuple[ToolCall, ...]:
+        """The calls of a turn on the prompt that was noted last, as `read` read or reads them."""
+        spoken = self._spoken.get((prompt, ids)) or await self.read(prompt, ids)
+        return spoken.turn.calls
+
+    def stop(self, agent: Any) -> StopReason:
+        """Why the loop ends after a generation whose tools it does not run, in the order in which it looks."""
+        if len(agent.response_mask) >= self._loop.response_length:
+            return StopReason.CONTEXT_LIMIT
+        turns = ((self._loop.max_assistant_turns, agent.assistant_turns), (self._loop.max_user_turns, agent.user_turns))
+        return StopReason.TURN_LIMIT if any(limit and made >= limit for limit, made in turns) else StopReason.FINAL
+
     def _call(self, call: Any) -> ToolCall | None:
         try:
             arguments = json.loads(call.arguments)

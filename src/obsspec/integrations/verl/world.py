@@ -11,10 +11,10 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from obsspec.integrations.verl.settings import VerlSettings
-from obsspec.policy.openai import TokenEndpointPolicy
-from obsspec.protocols import Renderer, WorldModel
+from obsspec.protocols import Policy, Renderer, WorldModel
 from obsspec.speculation.expected_value import ExpectedValueGate, GateSettings
 from obsspec.speculation.gate import Breaker, Gate
+from obsspec.train.newest import NewestVersion
 from obsspec.world.cascade import Cascade
 from obsspec.world.language import LanguageWorldModel
 from obsspec.world.memory import Memory, Store
@@ -30,7 +30,7 @@ class Shared:
     settings: VerlSettings
     gate: Gate
     stages: list[Stage]
-    engine: TokenEndpointPolicy | None
+    engine: Policy | None
     memory: CascadeMemory = field(default_factory=CascadeMemory)
 
     def world_model(self, renderer: Renderer) -> WorldModel:
@@ -67,7 +67,7 @@ def _open(settings: VerlSettings) -> Shared:
         stages.append(Stage("memory", Memory(store, split="verl")))
     engine = None
     if settings.world_model_url:
-        engine = TokenEndpointPolicy(settings.world_model_url, settings.world_model_name)
+        engine = NewestVersion(settings.world_model_url, settings.world_model_name)
     gate = (
         ExpectedValueGate(GateSettings(shared_engine=False, guarded=settings.guarded)) if settings.gate else Breaker()
     )

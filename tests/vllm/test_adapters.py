@@ -30,7 +30,7 @@ pytestmark = pytest.mark.anyio
 
 RANK = 32
 LORA = ("--enable-lora", "--max-loras", "2", "--max-cpu-loras", "4", "--max-lora-rank", str(RANK))
-LONG = Sampling(max_tokens=200, seed=5)  # no stop token: it is in flight for a while
+LONG = Sampling(max_tokens=600, seed=5)  # no stop token: it is in flight for a while
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,8 +23,10 @@ from verl.workers.rollout.llm_server import LLMServerClient
 
 from obsspec.integrations.verl.statistics import FIELD
 from obsspec.integrations.verl.tool import SandboxTool
+from obsspec.integrations.verl.world import task_of
 from obsspec.testing.sandbox import ScriptedSandbox
 from obsspec.testing.shell import toy_shell
+from obsspec.train.transition_log import Follower
 from obsspec.values import ConfigError
 from tests.integrations.verl.batches import assert_equal, totals
 from tests.integrations.verl.cluster import SEQUENTIAL, Servers, batch_of, configuration
@@ -65,16 +69,23 @@ def sandbox_server() -> Generator[str, None, None]:
 
 
 @pytest.fixture(scope="module")
-def worker(running: None, sandbox_server: str, tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Servers]:
+def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("logs")
+
+
+@pytest.fixture(scope="module")
+def worker(
+    running: None, sandbox_server: str, logs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Any, Servers]:
     del running
     folder = tmp_path_factory.mktemp("sandbox")
     config_of_tool = {"type": "native", "url": sandbox_server, "max_characters": 10_000}
     tool = {"class_name": "obsspec.integrations.verl.tool.SandboxTool", "config": config_of_tool, "tool_schema": SCHEMA}
     OmegaConf.save(OmegaConf.create({"tools": [tool]}), folder / "tools.yaml")
     loops = {
-        "plain": {"speculate": False},
+        "plain": {"speculate": False, "transitions": str(logs / "plain")},
         "observing": {"gate": False, "depth": 3},
-        "guarded": {"gate": False, "depth": 3, "guarded": True},
+        "guarded": {"gate": False, "depth": 3, "guarded": True, "transitions": str(logs / "guarded")},
     }
     multi_turn = "actor_rollout_ref.rollout.multi_turn"
     overrides = (
@@ -108,6 +119,24 @@ async def test_c21_the_sandbox_sees_what_a_sequential_loop_sends(worker: tuple[A
         assert totals(found)["guarded_ran"] > 0
     else:
         assert totals(found)["guarded_sent"] == 0
+
+
+@pytest.mark.parametrize("agent", ["plain", "guarded"])
+async def test_the_transition_log_knows_how_the_commands_ended(
+    worker: tuple[Any, Servers], logs: Path, agent: str
+) -> None:
+    """Also those that were sent ahead; the policy sees only what they printed."""
+    loop, servers = worker
+    commands = ("ls", "cat nothing", "true", "cat notes.txt")
+    batch = _batch(agent, commands)
+    task = task_of({name: values[0] for name, values in batch.non_tensor_batch.items()})
+    for _ in range(2):
+        await loop.generate_sequences(_batch(agent, commands))
+    servers.seen()
+    turns = [turn for turn in Follower(logs / agent).poll().transitions if turn.task_id == task]
+    found = Counter((turn.calls[0].command, o.exit_code, o.empty) for turn in turns for o in turn.observations)
+    ended = {("ls", 0, False), ("cat nothing", 1, False), ("true", 0, True), ("cat notes.txt", 0, False)}
+    assert found == dict.fromkeys(ended, len(batch))
 
 
 @pytest.fixture

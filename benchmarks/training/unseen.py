@@ -68,18 +68,13 @@ class _Model:
         import torch
 
         from obsspec.models.adapter import read_adapter
-        from obsspec.models.base import base_model_path
-        from obsspec.train.adapter import rank_of
-        from obsspec.train.llama import Llama
+        from obsspec.train.adapter import model_of
         from obsspec.train.run import working_type
 
         torch.set_num_threads(settings.threads)
-        first = read_adapter(adapter)
-        rank = rank_of(first)
-        dtype = working_type(settings.precision)
         self._rules = settings.rules
-        self._llama = Llama(base_model_path(), rank=rank, alpha=first.scale * rank, dtype=dtype)
-        self.load(adapter)
+        first, dtype = read_adapter(adapter), working_type(settings.precision)
+        self._llama = model_of(first, dtype, whole=first.whole)
 
     def load(self, adapter: Path) -> None:
         from obsspec.models.adapter import read_adapter

@@ -49,6 +49,8 @@ def _reference(weights, factors, ids):
 
     def linear(x, layer, module):
         name = f"model.layers.{layer}.{module}"
+        if f"{name}.weight" in factors:
+            return F.linear(x, factors[f"{name}.weight"])
         low, high = factors[f"{name}.lora_A"], factors[f"{name}.lora_B"]
         return F.linear(x, torch.tensor(weights[f"{name}.weight"]) + 2.0 * high @ low)
 
@@ -76,7 +78,8 @@ def _factors(model: Llama):
     return {name: t.requires_grad_() for group in model.groups() for name, t in group.tensors().items()}
 
 
-def test_packed_sessions_and_gradients_equal_the_plain_model(path: Path, model: Llama) -> None:
+def _losses(path: Path, model: Llama):
+    """The model's loss and the plain one's, both differentiated, and what is trained of the plain one."""
     lengths, weights = (7, 1, 5), GgufWeights(path)
     ids, targets = torch.randint(VOCABULARY, (2, 13))
     row_weights = torch.rand(13)
@@ -88,13 +91,43 @@ def test_packed_sessions_and_gradients_equal_the_plain_model(path: Path, model: 
     logits = hidden @ torch.tensor(weights["model.embed_tokens.weight"]).t()
     plain = (F.cross_entropy(logits, targets, reduction="none") * row_weights).sum() / row_weights.sum()
     plain.backward()
+    return loss, plain, factors
 
+
+def test_packed_sessions_and_gradients_equal_the_plain_model(path: Path, model: Llama) -> None:
+    loss, plain, factors = _losses(path, model)
     torch.testing.assert_close(loss, plain)
     for group in model.groups():
         low = torch.cat([factors[f"{name}.lora_A"].grad for name in group.names])
         high = torch.cat([factors[f"{name}.lora_B"].grad for name in group.names])
         torch.testing.assert_close(group.a.grad, low, rtol=1e-3, atol=1e-6)
         torch.testing.assert_close(group.b.grad.t(), high, rtol=1e-3, atol=1e-6)
+
+
+def test_gradients_of_whole_matrices_equal_the_plain_model(path: Path) -> None:
+    model = Llama(path, rank=0, alpha=0.0, dtype=torch.float32)
+    loss, plain, factors = _losses(path, model)
+    torch.testing.assert_close(loss, plain)
+    assert len(factors) == 7 * LAYERS
+    for group in model.groups():
+        expected = torch.cat([factors[f"{name}.weight"].grad for name in group.names])
+        torch.testing.assert_close(group.master.grad, expected, rtol=1e-3, atol=1e-6)
+
+
+def test_an_adapter_becomes_whole_matrices_and_those_a_file_that_loads_again(
+    path: Path, model: Llama, tmp_path: Path
+) -> None:
+    save_adapter(model, tmp_path / "a.safetensors")
+    first, second = (Llama(path, rank=0, alpha=0.0, dtype=torch.float32) for _ in range(2))
+    apply_adapter(first, read_adapter(tmp_path / "a.safetensors"))
+    save_adapter(first, tmp_path / "whole.safetensors")
+    whole = read_adapter(tmp_path / "whole.safetensors")
+    apply_adapter(second, whole)
+    for mine, merged, loaded in zip(model.groups(), first.groups(), second.groups(), strict=True):
+        torch.testing.assert_close(merged.weight, mine.weight, atol=2e-3, rtol=0)
+        torch.testing.assert_close(loaded.weight, merged.weight, atol=2e-3, rtol=0)
+    with pytest.raises(ConfigError, match="--full"):
+        apply_adapter(model, whole)
 
 
 def test_an_untrained_adapter_changes_nothing(path: Path) -> None:

@@ -79,6 +79,35 @@ def test_it_learns_what_it_is_shown_and_publishes_each_round(tmp_path: Path) -> 
     assert trained.progress.step == 5
 
 
+def test_every_weight_is_trained_and_a_trainer_that_is_another_goes_on_with_it(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    write(log, "a", jobs(12, step=0))
+    whole, first = (tiny_world(log, tmp_path / name, full=True) for name in ("whole", "parts"))
+    start = factors(whole)
+    for trained in (whole, first):
+        trained.run(never, follow=False)
+    write(log, "b", jobs(12, step=1))
+    whole.run(never, follow=False)
+    second = tiny_world(log, tmp_path / "parts", full=True)
+    second.run(never, follow=False)
+    assert lines(tmp_path / "whole") == lines(tmp_path / "parts")
+    assert lines(tmp_path / "whole")[-1]["loss"] < 0.8 * lines(tmp_path / "whole")[0]["loss"]
+    for name, expected in factors(whole).items():
+        assert torch.equal(factors(second)[name], expected), name
+        assert not torch.equal(start[name], expected), name
+
+
+def test_of_old_versions_only_every_so_many_are_kept(tmp_path: Path) -> None:
+    log, out = tmp_path / "log", tmp_path / "out"
+    write(log, "a", jobs(24))
+    trained = tiny_world(log, out, keep_every=3)
+    trained.run(never, follow=False)
+    last = trained.progress.round
+    assert last >= 5
+    kept = sorted(int(path.name) for path in (out / "versions").iterdir())
+    assert kept == [number for number in range(last + 1) if number % 3 == 0 or number >= last - 1]
+
+
 def test_every_turn_is_trained_on_once_also_when_the_log_grows_and_the_trainer_is_another(tmp_path: Path) -> None:
     log = tmp_path / "log"
     write(log, "a", jobs(6, step=0))

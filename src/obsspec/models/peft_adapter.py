@@ -19,7 +19,12 @@ _files: Any = importlib.import_module("safetensors.numpy")  # its stubs are part
 
 
 def write_peft(adapter: Adapter, folder: Path) -> None:
-    """A folder of that name is written over. Errors: `OSError`."""
+    """A folder of that name is written over. Errors: `OSError`; `ConfigError` for whole matrices."""
+    if adapter.whole:
+        raise ConfigError(
+            "the weights are whole matrices, which cannot be loaded as a LoRA: "
+            "`obsspec export` them and start the server on that folder, or serve them with the embedded engine"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     rank = next(len(values) for name, values in adapter.tensors.items() if name.endswith(".lora_A"))
     config = {

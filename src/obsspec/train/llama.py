@@ -1,5 +1,5 @@
 # pyright: basic, reportMissingImports=false
-"""A Llama in plain torch for training adapters: sessions packed without padding, matrix products in bfloat16.
+"""A Llama in plain torch for training: sessions packed without padding, matrix products in bfloat16.
 
 One row per token: activations are [tokens, width], several sessions one after the other, and attention runs within
 each session. Weights come from the base model's GGUF file in the Hugging Face layout; no hub is asked.
@@ -7,7 +7,9 @@ each session. Weights come from the base model's GGUF file in the Hugging Face l
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,9 @@ from obsspec.models.gguf_metadata import read_metadata
 from obsspec.models.weights import GgufWeights
 from obsspec.train import kernels
 from obsspec.train.lora import LoraGroup
+from obsspec.train.whole import WholeGroup
+
+MakeGroup = Callable[[Mapping[str, Tensor]], nn.Module]
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,16 +170,16 @@ def _tensor(weights: GgufWeights, name: str) -> Tensor:
 
 
 class Layer(nn.Module):
-    def __init__(self, number: int, weights: GgufWeights, shape: Shape, rank: int, scale: float) -> None:
+    def __init__(self, number: int, weights: GgufWeights, shape: Shape, make: MakeGroup) -> None:
         super().__init__()
         self.shape = shape
         prefix = f"model.layers.{number}."
         self.attention_norm = nn.Buffer(_tensor(weights, f"{prefix}input_layernorm.weight"))
         self.mlp_norm = nn.Buffer(_tensor(weights, f"{prefix}post_attention_layernorm.weight"))
 
-        def group(*modules: str) -> LoraGroup:
+        def group(*modules: str) -> nn.Module:
             names = [prefix + module for module in modules]
-            return LoraGroup({name: _tensor(weights, f"{name}.weight") for name in names}, rank, scale)
+            return make({name: _tensor(weights, f"{name}.weight") for name in names})
 
         self.qkv = group("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj")
         self.out = group("self_attn.o_proj")
@@ -191,7 +196,10 @@ class Layer(nn.Module):
 
 
 class Llama(nn.Module):
-    """The base model with trainable adapters on all linear layers; embedding and output are one frozen matrix."""
+    """The base model with all linear layers trainable: by adapters of this rank, or with rank 0 every weight of them.
+
+    Embedding and output are one frozen matrix, and norms are frozen.
+    """
 
     def __init__(self, path: Path, *, rank: int, alpha: float, dtype: torch.dtype) -> None:
         super().__init__()
@@ -199,19 +207,20 @@ class Llama(nn.Module):
         self.shape = Shape.read(path)
         weights = GgufWeights(path)
         self.dtype = dtype
+        make = partial(LoraGroup, rank=rank, scale=alpha / rank) if rank else WholeGroup
         self.embedding = nn.Buffer(_tensor(weights, "model.embed_tokens.weight"))
         self.unembedding = nn.Buffer(self.embedding.to(dtype))
         self.norm = nn.Buffer(_tensor(weights, "model.norm.weight"))
-        self.layers = nn.ModuleList(Layer(i, weights, self.shape, rank, alpha / rank) for i in range(self.shape.layers))
+        self.layers = nn.ModuleList(Layer(i, weights, self.shape, make) for i in range(self.shape.layers))
         for group in self.groups():
             group.use(dtype)
         self.merge()
 
-    def groups(self) -> list[LoraGroup]:
-        return [module for module in self.modules() if isinstance(module, LoraGroup)]
+    def groups(self) -> list[LoraGroup | WholeGroup]:
+        return [module for module in self.modules() if isinstance(module, LoraGroup | WholeGroup)]
 
     def merge(self) -> None:
-        """Fold the adapters into the working weights: once before the first pass and after every update."""
+        """Bring the working weights up to date: once before the first pass and after every update."""
         for group in self.groups():
             group.merge()
 

@@ -25,15 +25,13 @@ from trl import GRPOConfig
 
 from obsspec.integrations.trl.function import RolloutFunction, reward
 from obsspec.models.adapter import read_adapter
-from obsspec.models.base import base_model_path
 from obsspec.models.tokenizer import load_vocabulary
 from obsspec.rollout.store import RunFolder
 from obsspec.tasks.suite import suite
 from obsspec.tasks.task import Split
 from obsspec.train.account_table import account_table
-from obsspec.train.adapter import apply_adapter, rank_of, save_adapter
+from obsspec.train.adapter import model_of, save_adapter
 from obsspec.train.causal_lm import PackedCausalLM, tokenizer_of
-from obsspec.train.llama import Llama
 from obsspec.train.policy_log import Books, Log, Say, read_account
 from obsspec.train.policy_settings import PolicySettings
 from obsspec.train.policy_trainer import MarkComplete, MergeAfterStep, PackedGRPOTrainer, last_complete
@@ -83,11 +81,7 @@ def train_policy(start: Path, out: Path, settings: PolicySettings, rollouts: Rol
 
 
 def _model(start: Path, settings: PolicySettings) -> PackedCausalLM:
-    adapter = read_adapter(start)
-    rank = rank_of(adapter)
-    dtype = working_type(settings.precision)
-    llama = Llama(base_model_path(), rank=rank, alpha=adapter.scale * rank, dtype=dtype)
-    apply_adapter(llama, adapter)
+    llama = model_of(read_adapter(start), working_type(settings.precision))
     return PackedCausalLM(llama, load_vocabulary().control(END))
 
 

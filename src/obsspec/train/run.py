@@ -17,7 +17,7 @@ from obsspec.models.adapter import read_adapter
 from obsspec.models.base import base_model_path
 from obsspec.models.tokenizer import load_vocabulary
 from obsspec.render.terminal import TerminalRenderer
-from obsspec.train.adapter import apply_adapter, rank_of
+from obsspec.train.adapter import model_of
 from obsspec.train.batches import Source
 from obsspec.train.encode import Example
 from obsspec.train.evaluate import Score, evaluate
@@ -67,9 +67,7 @@ def train(options: Options, settings: Settings, report: Callable[[str], None]) -
 def measure(sessions: Path, adapter: Path, limit: int, threads: int, precision: Precision) -> Score:
     torch.set_num_threads(threads)
     loaded = read_adapter(adapter)
-    rank = rank_of(loaded)
-    model = Llama(base_model_path(), rank=rank, alpha=loaded.scale * rank, dtype=working_type(precision))
-    apply_adapter(model, loaded)
+    model = model_of(loaded, working_type(precision), whole=loaded.whole)
     return evaluate(model, _examples(sessions, limit))
 
 

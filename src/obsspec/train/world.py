@@ -9,10 +9,8 @@ from pathlib import Path
 import torch
 
 from obsspec.models.adapter import read_adapter
-from obsspec.models.base import base_model_path
 from obsspec.rollout.store import RunFolder
-from obsspec.train.adapter import apply_adapter, rank_of
-from obsspec.train.llama import Llama
+from obsspec.train.adapter import model_of
 from obsspec.train.run import asked_to_stop, keep_memory, working_type
 from obsspec.train.versions import VersionFolder
 from obsspec.train.world_settings import WorldSettings
@@ -28,11 +26,7 @@ def train_world(
     _folder = RunFolder(out, {"start": str(start), **settings.as_config()})  # locked while it lives
     keep_memory()
     torch.set_num_threads(settings.threads)
-    adapter = read_adapter(start)
-    rank = rank_of(adapter)
-    dtype = working_type(settings.precision)
-    model = Llama(base_model_path(), rank=rank, alpha=adapter.scale * rank, dtype=dtype)
-    apply_adapter(model, adapter)
+    model = model_of(read_adapter(start), working_type(settings.precision), whole=settings.full)
     trainer = WorldTrainer(model, log, out, VersionFolder(out / VERSIONS, "world"), settings, say)
     with asked_to_stop() as stop:
         trainer.run(stop, follow=follow)

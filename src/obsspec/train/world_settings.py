@@ -32,7 +32,10 @@ class WorldSettings:
     ] = Order.STEP
     round: Annotated[int, _help("Turns that make a round; after each round there is a checkpoint and a version.")] = 256
     patience_s: Annotated[float, _help("Seconds without news after which fewer turns make a round.")] = 20.0
-    learning_rate: Annotated[float, _help("Of AdamW.")] = 1e-4
+    full: Annotated[
+        bool, _help("Train every weight of the linear layers, not an adapter; a version is then a file of them all.")
+    ] = False
+    learning_rate: Annotated[float, _help("Of AdamW; with --full a tenth of it is more like it.")] = 1e-4
     batch_tokens: Annotated[int, _help("Tokens of a batch, about.")] = 1024
     clip: Annotated[float, _help("Largest norm of a gradient.")] = 1.0
     max_tokens: Annotated[int, _help("Turns with a longer history are left out.")] = 1024
@@ -43,10 +46,11 @@ class WorldSettings:
     ] = ()
     threads: Annotated[int, _help("CPU threads.")] = 1
     precision: Annotated[Precision, _help("Type of the matrix products.")] = Precision.AUTO
+    keep_every: Annotated[int, _help("Of the versions before the last two, every so many are kept.")] = 1
     seed: Annotated[int, _help("Of the replay.")] = 0
 
     def __post_init__(self) -> None:
-        for name in ("round", "batch_tokens", "max_tokens", "threads"):
+        for name in ("round", "batch_tokens", "max_tokens", "threads", "keep_every"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
 

@@ -46,7 +46,7 @@ class Progress:
 
 
 class WorldTrainer:
-    """Trains the adapters of `model` on the turns of `log`. Version 0 is the adapter it begins with."""
+    """Trains `model` on the turns of `log`. Version 0 is what it begins with."""
 
     def __init__(
         self,
@@ -107,6 +107,8 @@ class WorldTrainer:
     def _publish(self) -> None:
         facts = {name: value for name, value in asdict(self.progress).items() if name != "random"}
         self._versions.publish(self.progress.round, lambda path: save_adapter(self._model, path), facts)
+        keep_every = self._settings.keep_every  # who follows may just be opening the version before this one
+        self._versions.drop(self.progress.round - 2, unless=lambda number: number % keep_every == 0)
 
     def _save(self) -> None:
         saved = {

@@ -33,7 +33,7 @@ from obsspec.train.account_table import account_table
 from obsspec.train.adapter import model_of, save_adapter
 from obsspec.train.causal_lm import PackedCausalLM, tokenizer_of
 from obsspec.train.policy_log import Books, Log, Say, read_account
-from obsspec.train.policy_settings import PolicySettings
+from obsspec.train.policy_settings import Loss, PolicySettings
 from obsspec.train.policy_trainer import MarkComplete, MergeAfterStep, PackedGRPOTrainer, last_complete
 from obsspec.train.rollout_settings import RolloutSettings
 from obsspec.train.rollouts import Kept
@@ -98,6 +98,9 @@ def saver(versions: VersionFolder, keep_every: int) -> Callable[[Any, Path], str
     return save
 
 
+LOSSES = {Loss.ROLLOUT: "grpo", Loss.TOKEN: "dapo"}  # as TRL calls them
+
+
 def make_trainer(
     model: PackedCausalLM,
     tokenizer: PreTrainedTokenizerFast,
@@ -126,6 +129,7 @@ def make_trainer(
         weight_decay=0.0,
         beta=0.0,
         epsilon_high=settings.epsilon_high,
+        loss_type=LOSSES[settings.loss],
         temperature=1.0,
         logging_steps=1,
         save_strategy="steps",

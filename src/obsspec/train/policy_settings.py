@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -16,6 +17,13 @@ def _help(text: str) -> Parameter:
     return Parameter(help=text)
 
 
+class Loss(StrEnum):
+    """How a batch is averaged. Where failures are long, `token` mostly makes what was sampled less likely."""
+
+    ROLLOUT = "rollout"
+    TOKEN = "token"
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
@@ -26,7 +34,10 @@ class PolicySettings:
     families: Annotated[str, _help("Task families, comma-separated; 'all' for every one.")] = "all"
     difficulty: Annotated[Difficulty, _help("Difficulty of the tasks.")] = Difficulty.EASY
     task_seed: Annotated[int, _help("Which tasks; another seed, other tasks.")] = 0
-    learning_rate: Annotated[float, _help("Of AdamW, constant.")] = 1e-4
+    learning_rate: Annotated[float, _help("Of AdamW, constant.")] = 5e-5
+    loss: Annotated[Loss, _help("rollout: each rollout weighs the same; token: each token, so long ones more.")] = (
+        Loss.ROLLOUT
+    )
     epsilon_high: Annotated[float, _help("Upper clip of the importance ratio; the lower one is 0.2.")] = 0.28
     clip: Annotated[float, _help("Largest norm of a gradient.")] = 1.0
     micro_batch: Annotated[int, _help("Rollouts in one pass of the model.")] = 8

@@ -134,7 +134,8 @@ def test_g01_the_log_has_the_turns_of_the_batch_and_is_the_same_in_both_arms(
     assert len(one) == 2 * len(prompts)
     assert {writer for writer, _ in one} == {"agent_loop_worker_0", "agent_loop_worker_1"}
     matched = [turn.outcome for turns in other.values() for turn in turns].count(Outcome.MATCH)
-    assert matched == totals(found)["match"] > 0
+    assert matched == totals(found)["match"]
+    assert matched or prompts == (FULL,)  # whose answers are longer than a prediction may be
     assert {turn.outcome for turns in one.values() for turn in turns} == {None}
 
 
@@ -161,7 +162,7 @@ def test_each_turn_says_what_it_is_of(cluster: Cluster, config: Any, oracle: Any
 
 
 def test_what_is_no_example_is_left_out_by_its_reason(cluster: Cluster, oracle: Any, logs: Path) -> None:
-    """Calls that no tool answered, and answers for which there was no room."""
+    """Calls that no tool answered, answers that verl cut, and one for which there was no room."""
     del oracle
     cluster.manager.generate_sequences(batch_of("speculative", (TROUBLE,), 2, step=3))
     for turns in by_rollout(logs / "speculative", 3).values():
@@ -171,7 +172,8 @@ def test_what_is_no_example_is_left_out_by_its_reason(cluster: Cluster, oracle: 
     cluster.manager.generate_sequences(batch_of("speculative", (FULL,), 2, step=4))
     for turns in by_rollout(logs / "speculative", 4).values():
         assert trainable(turns[-1], FilterRules()) is Reason.UNSEEN
-        assert {trainable(turn, FilterRules()) for turn in turns[:-1]} == {None}
+        assert {trainable(turn, FilterRules()) for turn in turns[:-1]} == {Reason.TRUNCATED}
+        assert {trainable(turn, FilterRules(truncated=True)) for turn in turns[:-1]} == {None}
     ends = Counter(end.stop for end in everything(logs / "speculative").ended if end.step in (3, 4))
     assert ends == {StopReason.FINAL: 2, StopReason.CONTEXT_LIMIT: 2}
 
@@ -212,19 +214,18 @@ async def test_d11_a_cancelled_rollout_leaves_the_turns_it_finished_and_goes_on_
     agents, servers = worker
     expected = await agents.generate_sequences(batch_of("sequential", PROMPTS, step=7))
     whole = {name[1]: plain(turns) for name, turns in by_rollout(logs / "sequential", 7).items()}
-    parts = 0
-    for seconds in (0.15, 0.5, 0.8, 1.1):
+    for finished in (1, 3, 6):
         task = asyncio.create_task(agents.generate_sequences(batch_of("cancelled", PROMPTS, step=7)))
-        await asyncio.sleep(seconds)
+        while len(everything(logs / "cancelled").transitions) < finished:  # noqa: ASYNC110 - a file grows
+            await asyncio.sleep(0.02)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         await asyncio.to_thread(servers.seen)
         found = {name[1]: plain(turns) for name, turns in by_rollout(logs / "cancelled", 7).items()}
+        assert found != whole
         for name, turns in found.items():
             assert turns == whole[name][: len(turns)]
-            parts += len(turns) < len(whole[name])
-    assert parts, "none was cancelled between two turns"
     again = await agents.generate_sequences(batch_of("cancelled", PROMPTS, step=7))
     await asyncio.to_thread(servers.seen)
     assert_equal(expected, again)

@@ -94,7 +94,8 @@ def logged(
         raise
     except Exception as error:
         part = StopReason.SANDBOX_ERROR if isinstance(error, SandboxError) else StopReason.ENGINE_ERROR
-        log.ended(part, f"{type(error).__name__}: {error}")
+        said = str(error).strip().rpartition("\n")[2]  # Ray puts the server's whole traceback before it
+        log.ended(part, f"{type(error).__name__}: {said}")
         raise
     log.ended(log.stop)
 

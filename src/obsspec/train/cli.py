@@ -14,7 +14,12 @@ import anyio
 from cyclopts import App, Parameter
 from rich.console import Console
 
+from obsspec.cli.console import progress_bar
+from obsspec.rollout.collector import RolloutResult
 from obsspec.tasks.task import Split
+from obsspec.train.account_table import account_table
+from obsspec.train.collect import Collecting
+from obsspec.train.collect_settings import CollectSettings
 from obsspec.train.policy_settings import PolicySettings
 from obsspec.train.precision import Precision
 from obsspec.train.record import Progress, record_sessions
@@ -178,6 +183,54 @@ def policy(
     """
     train = _import("policy", *_TRL).train_policy
     train(start, out, settings or PolicySettings(), rollouts or RolloutSettings(), _console.print)
+
+
+@app.command
+def collect(
+    policy: Path,
+    out: Path,
+    *,
+    settings: CollectSettings | None = None,
+    rollouts: RolloutSettings | None = None,
+) -> int:
+    """Collect rollouts of training tasks with the asynchronous collector, without training.
+
+    Prints where seconds and rollouts went. Complete groups are kept on Ctrl-C or when killed; the same command goes on.
+
+    Parameters
+    ----------
+    policy
+        An adapter, or a folder of versions (RUN/policy of a `train policy` that is running), which is followed.
+    out
+        Run folder: rollouts.jsonl, the transition log in transitions/, the books in account.json.
+    settings
+        Which rollouts, and which of them are dropped.
+    rollouts
+        How rollouts are made.
+    """
+    collecting = Collecting(policy, out, settings or CollectSettings(), rollouts or RolloutSettings())
+    with progress_bar(_console) as progress:
+        kept = len(collecting.kept.found)
+        bar = progress.add_task("rollouts", total=len(collecting.prompts), completed=kept)
+
+        def seen(result: RolloutResult) -> None:
+            progress.advance(bar)
+            trajectory = result.trajectory
+            progress.console.print(
+                f"{result.task_id:<24} reward {result.verdict.reward:.0f}  {len(trajectory.turns):>2} turns  "
+                f"{trajectory.agent_s:6.2f} s  {trajectory.error or trajectory.stop}",
+                highlight=False,
+                markup=False,
+            )
+
+        try:
+            anyio.run(collecting.run, seen)
+            status = 0
+        except KeyboardInterrupt:
+            status = 130
+    _console.print(account_table(collecting.account))
+    _console.print(f"run folder: {out}" + (", the same command goes on" if status else ""), markup=False)
+    return status
 
 
 @app.command

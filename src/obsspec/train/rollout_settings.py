@@ -11,6 +11,17 @@ from obsspec.policy.llama_server import EngineMode
 from obsspec.rollout.rules import Limits
 from obsspec.values import ConfigError
 
+
+@dataclass(frozen=True, slots=True)
+class Flow:
+    """What `AsyncCollector` is asked for beyond the number of rollouts in flight."""
+
+    sandboxes: int | None = None
+    max_staleness: int | None = None
+    strict_version: bool = False
+    retries: int = 0
+
+
 SOURCES = ("rules", "memory", "replica", "lm")
 
 

@@ -10,12 +10,15 @@ from anyio.to_thread import run_sync
 
 from obsspec.rollout.accounting import Account
 from obsspec.rollout.async_collector import AsyncCollector
+from obsspec.rollout.attempts import Drop
 from obsspec.rollout.collector import Job, RolloutResult
 from obsspec.rollout.store import RunFolder
 from obsspec.train.live import LivePolicy
 from obsspec.train.weights import Serving
 
 MakeJob = Callable[[str, str, int], Job]  # prompt, label of the rollout, step
+
+_OUTDATED = (Drop.STALE, Drop.MIXED_VERSIONS)  # nothing failed in them, but they are not to be used
 
 
 @dataclass(slots=True)
@@ -54,11 +57,17 @@ class Rollouts:
         if name != self._live.weight_version:
             await self._live.publish(self._serving.open(adapter, name))
 
-    async def collect(self, prompts: Sequence[str], step: int, label: str) -> list[RolloutResult]:
+    async def collect(
+        self,
+        prompts: Sequence[str],
+        step: int,
+        label: str,
+        seen: Callable[[RolloutResult], None] | None = None,
+    ) -> list[RolloutResult]:
         """One rollout for each prompt, in order; the same prompt several times is a group.
 
         The seed of a rollout is a function of (label, prompt, its number in the group) alone. Rollouts that were kept
-        are not made again.
+        are not made again. `seen`: is told of each that is made, once its group is complete and it is kept.
         """
         labels = _labels(prompts, label)
         jobs = [self._make_job(prompt, each, step) for prompt, each in zip(prompts, labels, strict=True)]
@@ -67,10 +76,12 @@ class Rollouts:
         missing = _groups([job for job in jobs if job.rules.seed not in found])
         async with self._collector.collect(missing, self._account) as collection:
             async for attempts in collection:
-                for result in (attempt.result for attempt in attempts):
-                    found[result.seed] = result
-                    if self._kept is not None:
+                for attempt in attempts:
+                    result = found[attempt.job.rules.seed] = attempt.result
+                    if self._kept is not None and attempt.drop not in _OUTDATED:
                         await self._kept.keep(step, result)
+                    if seen is not None:
+                        seen(result)
         return [found[job.rules.seed] for job in jobs]
 
 

@@ -31,7 +31,7 @@ from obsspec.tasks.families import FAMILIES
 from obsspec.tasks.suite import make_task
 from obsspec.tasks.task import Difficulty, Task
 from obsspec.train.live import LivePolicy, open_live_policy
-from obsspec.train.rollout_settings import RolloutSettings
+from obsspec.train.rollout_settings import Flow, RolloutSettings
 from obsspec.train.rollouts import Kept, Rollouts
 from obsspec.train.versions import VersionFolder, follow
 from obsspec.train.weights import EmbeddedServing
@@ -82,11 +82,12 @@ async def open_rollouts(
     kept: Kept | None = None,
     log: TurnLog | None = None,
     account: Account | None = None,
+    flow: Flow | None = None,
 ) -> AsyncGenerator[Rollouts, None]:
     """Everything it takes to make rollouts of the suite, beginning with the policy `adapter` as version `name`.
 
     `folder`: for logs and files in passing. `seed`: of the sampling. `log`: where turns go.
-    `account`: what keeps the books. Raises `ConfigError`.
+    `account`: what keeps the books. `flow`: further limits of the collector. Raises `ConfigError`.
     """
     async with AsyncExitStack() as stack:
         renderer = TerminalRenderer(load_vocabulary())
@@ -106,7 +107,17 @@ async def open_rollouts(
             rules = RolloutRules(renderer, limits, seed=f"{seed}/{label}")
             return Job(TaskEnvironment(task, sandboxes), rules, group=f"{step}/{prompt}", step=step)
 
-        collector = AsyncCollector(Retrying(live), settings.concurrency, speculation=speculation, log=log)
+        flow = flow or Flow()
+        collector = AsyncCollector(
+            Retrying(live),
+            settings.concurrency,
+            flow.sandboxes,
+            speculation,
+            max_staleness=flow.max_staleness,
+            strict_version=flow.strict_version,
+            retries=flow.retries,
+            log=log,
+        )
         yield Rollouts(live, serving, collector, job, kept=kept, account=account)
 
 

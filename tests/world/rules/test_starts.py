@@ -90,6 +90,44 @@ def test_every_directory_on_the_way_is_there() -> None:
     assert sorted(nodes) == ["", "a", "a/b", "a/b/c"]
 
 
+def test_paths_name_what_they_lead_to() -> None:
+    plain = SandboxSpec(directories=("a", "a/b"), files=(FileSpec("c", b"1"), FileSpec("a/d", b"2")))
+    odd = SandboxSpec(directories=("./a/", ".", "a//b"), files=(FileSpec("./c", b"1"), FileSpec("a/b/../d", b"2")))
+    assert start(odd) == start(plain)
+
+
+@pytest.mark.parametrize("path", ["/etc/motd", "../x", "a/../../x", "//x", ""])
+def test_of_what_lies_elsewhere_nothing_is_known(path: str) -> None:
+    assert start(SandboxSpec(files=(FileSpec(path, b"1"), FileSpec("a", b"2")))) == {}
+    assert path == "" or start(SandboxSpec(directories=(path, "b"))) == {}
+
+
+@pytest.mark.parametrize(
+    ("link", "write"),
+    [
+        ("ln -s plain.txt link", "echo new > link"),
+        ("ln plain.txt link", "echo new > link"),
+        ("ln -s ../plain.txt a/link", "echo new > a/link"),
+        ("ln -s ../plain.txt a", "echo new > a/plain.txt"),
+        ("ln -s . here", "echo new > here/plain.txt"),
+    ],
+)
+async def test_what_has_two_names_is_not_known(link: str, write: str) -> None:
+    session = await told(SPEC)
+    for command in (link, write):
+        session.tell(command, "(no output)\n(exit_code=0)")
+    assert session.ask("cat plain.txt") is None
+    session.tell("cat plain.txt", "new\n(exit_code=0)")
+    assert session.ask("cat plain.txt") is None
+
+
+async def test_other_files_than_those_with_two_names_are_known() -> None:
+    session = await told(SPEC)
+    session.tell("ln -s plain.txt link", "(no output)\n(exit_code=0)")
+    assert session.known("cat .hidden") == "h\n(exit_code=0)"
+    assert session.ask("cat link") is None
+
+
 async def test_images_are_remembered_up_to_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("obsspec.world.rules.model.MAX_IMAGES", 2)
     rules = Rules()

@@ -8,7 +8,7 @@ from obsspec.world.rules import scripts
 from obsspec.world.rules.builtins import BUILTINS, OPAQUE
 from obsspec.world.rules.checksums import CHECKSUM_PROGRAMS
 from obsspec.world.rules.columns import COLUMN_PROGRAMS
-from obsspec.world.rules.files import FILE_PROGRAMS
+from obsspec.world.rules.files import FILE_PROGRAMS, linked
 from obsspec.world.rules.flow import Flow
 from obsspec.world.rules.habits import Habits
 from obsspec.world.rules.lines import LINE_PROGRAMS
@@ -84,6 +84,8 @@ class Evaluation(Flow):
             return made or self._lost(command, words)
         run.stdin = made.stdin
         outcome = self._program(command, words, run)
+        if words[0] == "ln":
+            self.state.tree.start_job(linked(words[1:], self.state.cwd))  # whoever writes to one of them writes to both
         if run.unseen and outcome.doubt & Doubt.SUCCESS:
             self.used.append("?")  # success where nothing of the paths is known has a record of its own
         outcome = made.send(replace(outcome, doubt=outcome.doubt | run.doubt | self._doubt), run)

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from posixpath import basename
 
 from obsspec.world.rules.options import read_options
 from obsspec.world.rules.order import listed
 from obsspec.world.rules.program import Program, Run, UndeterminedError, plain_name
 from obsspec.world.rules.state import Absent, Directory, File
 from obsspec.world.rules.streams import ASSUMED, Doubt, Outcome, failed, printed, refused
-from obsspec.world.shell.paths import parent
+from obsspec.world.shell.paths import parent, resolve
 
 _MISSING = "No such file or directory"
 _UNTOLD = "?"  # an error whose text is not known
+
+
+def linked(arguments: Sequence[str], cwd: str) -> frozenset[str] | None:
+    """What `ln` makes names of one thing: a link and what it leads to; None if that is not known."""
+    names = [argument for argument in arguments if not argument.startswith("-")]
+    if len(names) not in (1, 2) or any("t" in a for a in arguments if a.startswith("-")):
+        return None
+    target = resolve(names[1] if len(names) == 2 else basename(names[0].rstrip("/")), cwd)
+    places = (cwd, target, parent(target) if target is not None else None)  # that it may be relative to
+    found = [target, *(resolve(names[0], place) for place in places if place is not None)]
+    return None if None in found else frozenset(map(str, found))
 
 
 def _each(names: list[str], one: Callable[[str], str | None], errors_code: int = 1) -> Outcome | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from posixpath import dirname
+from posixpath import normpath
 from typing import TYPE_CHECKING
 
 from obsspec.sandbox.spec import FileSpec, SandboxSpec
@@ -37,15 +37,20 @@ class StartingRules:
 
 
 def start(spec: SandboxSpec) -> dict[str, Node]:
-    """What is at each path, relative to where the shell starts, which is "": all there is."""
-    nodes: dict[str, Node] = {file.path: _file(file) for file in spec.files}
-    inside: dict[str, set[str]] = {"": set()}
-    for path in (*spec.directories, *nodes):
-        if path not in nodes:
-            inside.setdefault(path, set())
+    """What is at each path, relative to where the shell starts, which is "": all there is.
+
+    Empty, so that nothing is known, if some path leads out of there.
+    """
+    nodes: dict[str, Node] = {normpath(file.path): _file(file) for file in spec.files}
+    directories = {normpath(path) for path in spec.directories} - {"."}
+    if any(path.split("/")[0] in ("", ".", "..") for path in (*directories, *nodes)):
+        return {}
+    inside: dict[str, set[str]] = {path: set() for path in ("", *directories)}
+    for path in (*directories, *nodes):
         while path:
-            inside.setdefault(dirname(path), set()).add(path.rpartition("/")[2])
-            path = dirname(path)
+            above, _, name = path.rpartition("/")
+            inside.setdefault(above, set()).add(name)
+            path = above
     return nodes | {path: Directory(frozenset(names)) for path, names in inside.items()}
 
 

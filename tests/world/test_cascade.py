@@ -159,12 +159,62 @@ async def test_a_sure_candidate_is_emitted_at_once_and_replaced_by_a_better_one_
 
 
 @pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("says", "after_s", "expected"),
+    [
+        ([("c", 0.98)], 0.01, [A, ("c", "slow", 0.01)]),
+        ([], 0.01, [A, ("b", "middle", 0.01)]),  # it kept silent
+        ([("b", 0.98)], 0.01, [A, ("b", "slow", 0.01)]),
+        ([("c", 0.98)], 5.0, [A, ("b", "middle", 0.04)]),  # it takes too long
+    ],
+)
+async def test_what_is_better_than_a_tentative_candidate_waits_for_what_is_better_still(
+    says: list[tuple[str, float]], after_s: float, expected: list[tuple[str, str, float]]
+) -> None:
+    slow = Foretells("slow", says, after_s=after_s, prospect=Prospect(0.98, 0.01))
+    model = cascade(Says("quick", [("a", 0.9)]), Says("middle", [("b", 0.95)], after_s=0.001), slow)
+    assert await ask(model) == expected
+
+
+@pytest.mark.anyio
 async def test_what_takes_too_long_to_replace_is_not_waited_for() -> None:
     slow = Foretells("slow", [("b", 0.98)], after_s=5.0, prospect=Prospect(0.98, 0.01))
     model = cascade(Says("quick", [("a", 0.9)]), slow, patience=4.0)
     start = anyio.current_time()
     assert await ask(model) == [A]
     assert anyio.current_time() - start == pytest.approx(0.04)
+
+
+@dataclass
+class Emits(Says):
+    """One candidate a second, as it is: (text, tentative)."""
+
+    moves: Sequence[tuple[str, bool]] = ()
+
+    async def predict(self, context: Context, breadth: int, emit: Emit) -> None:
+        for text, tentative in self.moves:
+            await anyio.sleep(1.0)
+            emit(Prediction((Observation(text),), self.name, 0.9, tentative=tentative))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("breadth", "moves", "seconds"),
+    [
+        (1, [("b", True), ("a", False)], 2.0),
+        (1, [("a", True), ("a", False)], 1.0),  # the same again
+        (2, [("a", False), ("b", True), ("c", False)], 1.0),
+        (2, [("b", True), ("a", False), ("c", False)], 2.0),
+    ],
+)
+async def test_a_prediction_took_until_the_first_candidate_came_that_was_not_replaced(
+    breadth: int, moves: list[tuple[str, bool]], seconds: float
+) -> None:
+    scene = Scene(recite(call("ls"), answer()), says("a"), breadth=breadth)
+    scene.world_model = Emits("source", moves=moves)
+    _, played = await scene.both()
+    assert played.outcomes[0] is Outcome.MATCH
+    assert played.report.attempts[0].prediction_s == pytest.approx(seconds)
 
 
 @pytest.mark.anyio

@@ -24,8 +24,9 @@ class Bids:
     """Each distinct candidate is emitted at most once, at most `breadth` of them, calibrated.
 
     A candidate at least as likely as `sure` is emitted as it comes; tentatively, if it takes the last place while an
-    answer is awaited that is going to be more likely: a better one then replaces it. The others are emitted when they
-    are released, the most likely first, if they are at least as likely as `least`. After `close` nothing is emitted.
+    answer is awaited that is going to be more likely. That happens once, so it is replaced by the best there is when
+    nothing better than that is awaited any more. The others are emitted when they are released, the most likely first,
+    if they are at least as likely as `least`. After `close` nothing is emitted.
     """
 
     def __init__(
@@ -84,6 +85,8 @@ class Bids:
         """These stages, or all, have said what they say, or have taken too long."""
         for stage in stages or tuple(self._awaited):
             self._awaited.pop(stage, None)
+        if self._held is not None:
+            self._say_all(self._sure)  # what was better, but not as good as what was awaited
         if self._held is not None and not self._is_awaited(self._held):
             self._held = None
             self._check_full()
@@ -116,8 +119,8 @@ class Bids:
                 self._say(bid)
 
     def _is_awaited(self, bid: Bid) -> bool:
-        """Something better than it."""
-        return any(p > bid.p for p in self._awaited.values())
+        """Something better than it, from another stage."""
+        return any(p > bid.p for stage, p in self._awaited.items() if stage != bid.stage)
 
     def _say(self, bid: Bid) -> None:
         if self._closed or bid.texts in self._emitted or not self._take_place(bid):
@@ -127,12 +130,12 @@ class Bids:
         self._check_full()
 
     def _take_place(self, bid: Bid) -> bool:
-        """Whether there is one: free, or of a candidate that stands tentatively and is less likely."""
+        """Whether there is one: free, or of a less likely one that stands tentatively, if nothing better may come."""
         if self._places < self.breadth:
             self._places += 1
             self._held = bid if self._places == self.breadth and self._is_awaited(bid) else None
             return True
-        if self._held is None or self._held.p >= bid.p:
+        if self._held is None or self._held.p >= bid.p or self._is_awaited(bid):
             return False
         self._held = None
         return True

@@ -363,9 +363,9 @@ def send_ahead_what_may_be_replaced(patch: pytest.MonkeyPatch) -> None:
 @fault(checks.walks)
 def replace_only_what_is_still_generated(patch: pytest.MonkeyPatch) -> None:
     """Short turns would be kept, and long ones drawn again."""
-    original = Controller._replace
+    original = Controller._replaced
 
-    def replace_(self: Controller, node: Node) -> list[Command]:
+    def replaced(self: Controller, node: Node) -> list[Node]:
         held = next(c for c in node.candidates if c.tentative)
         on_it = [child for child in node.children if child.key.prompt == held.prompt]
         if any(child.generation is Generation.DONE for child in on_it):
@@ -373,19 +373,19 @@ def replace_only_what_is_still_generated(patch: pytest.MonkeyPatch) -> None:
             return []
         return original(self, node)
 
-    patch.setattr(Controller, "_replace", replace_)
+    patch.setattr(Controller, "_replaced", replaced)
 
 
 @fault(checks.walks)
 def replace_one_after_the_other(patch: pytest.MonkeyPatch) -> None:
-    original = Controller._replace
+    original = Controller._replaced
 
-    def replace_(self: Controller, node: Node) -> list[Command]:
-        commands = original(self, node)
+    def replaced(self: Controller, node: Node) -> list[Node]:
+        gone = original(self, node)
         node.candidates[:] = [c for c in node.candidates if not c.replaced]
-        return commands
+        return gone
 
-    patch.setattr(Controller, "_replace", replace_)
+    patch.setattr(Controller, "_replaced", replaced)
 
 
 # What is heard early -----------------------------------------------------------------------------------------------
@@ -408,9 +408,11 @@ def keep_what_begins_like_a_prediction(patch: pytest.MonkeyPatch) -> None:
 def start_what_is_known_to_be_wrong(patch: pytest.MonkeyPatch) -> None:
     original = Controller._maybe_start
 
-    def start(self: Controller, node: Node, number: int, version: str | None, elapsed_s: float) -> list[Command]:
+    def start(
+        self: Controller, node: Node, number: int, version: str | None, elapsed_s: float, frees: int = 0
+    ) -> list[Command]:
         node.candidates[number].dropped = False
-        return original(self, node, number, version, elapsed_s)
+        return original(self, node, number, version, elapsed_s, frees)
 
     patch.setattr(Controller, "_maybe_start", start)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hypothesis import HealthCheck, settings
 
 from obsspec.rollout.rules import Limits, RolloutRules
-from obsspec.speculation.commands import Command, Discard, DiscardReason, Generate
+from obsspec.speculation.commands import Command, Discard, DiscardReason, Generate, Settle
 from obsspec.speculation.controller import Controller
 from obsspec.speculation.decisions import Decision, Start, What, Why
 from obsspec.speculation.gate import OpenGate
@@ -96,3 +96,45 @@ def test_e01_a_branch_that_may_start_only_when_its_turn_is_committed_can_be_clai
     assert started(controller.requested(asked)) == [], "it is the one that was started"
     controller.closed()
     assert controller.nodes == 0
+
+
+class Counts(OpenGate):
+    """Lets one branch run at a time."""
+
+    def __init__(self) -> None:
+        self.asked: list[Start] = []
+
+    def starts(self, start: Start) -> Decision:
+        self.asked.append(start)
+        allowed = len(self.asked) == 1 or start.frees == 1
+        return Decision(What.START, start.level, start.kinds[-1], start.source, allowed, Why.PLANNED)
+
+
+def replacing(first_done: bool) -> tuple[Controller, Counts, list[Command]]:
+    """A tentative "x" has started a branch, and "y" comes."""
+    gate = Counts()
+    controller = Controller(RolloutRules(RENDERER, Limits(), "r"), gate, depth=2, breadth=1)
+    (head,) = started(controller.requested(first_key()))
+    completed(controller, head.node, "a")
+    tentative = Prediction((Observation("x"),), "quick", 0.9, tentative=True)
+    (branch,) = started(controller.predicted(head.node, tentative))
+    if first_done:
+        completed(controller, branch.node, "b")
+    return controller, gate, controller.predicted(head.node, Prediction((Observation("y"),), "slow", 0.95))
+
+
+def test_the_gate_knows_that_the_branch_of_a_replaced_candidate_makes_room() -> None:
+    for first_done in (False, True):
+        _, gate, commands = replacing(first_done)
+        assert [start.frees for start in gate.asked] == [0, not first_done]
+        assert len(started(commands)) == (not first_done)
+
+
+def test_a_right_candidate_that_was_replaced_is_a_rollback_of_the_one_that_took_its_place() -> None:
+    controller, _, _ = replacing(first_done=False)
+    (settled,) = [each for each in controller.observed([Observation("x")]) if isinstance(each, Settle)]
+    assert (settled.outcome, settled.source) == (Outcome.ROLLBACK, "slow")
+    assert [(said.source, said.matched, said.replaced) for said in settled.said] == [
+        ("quick", True, True),
+        ("slow", False, False),
+    ]

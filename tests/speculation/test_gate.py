@@ -128,6 +128,7 @@ def test_what_the_engine_would_queue_is_not_started() -> None:
     decision = gate.starts(Start(0, ("bash:cat",), "rules", 0.99))
     assert not decision.allowed
     assert decision.why is Why.FULL
+    assert gate.starts(Start(0, ("bash:cat",), "rules", 0.99, frees=1)).allowed, "one ends for it"
 
 
 def test_with_guards_short_turns_between_long_waits_are_worth_starting() -> None:

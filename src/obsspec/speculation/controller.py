@@ -293,31 +293,36 @@ class Controller:
             return []
         if any(known.prompt == follow.prompt for known in node.candidates):
             return []
-        commands = self._replace(node) if node.is_full(self._breadth) else []
+        gone = self._replaced(node) if node.is_full(self._breadth) else []
+        commands: list[Command] = [Discard(each.id, DiscardReason.REPLACED) for each in gone]
+        frees = sum(each.generation is Generation.RUNNING for each in gone)
         origin = Origin(prediction.source, prediction.confidence)
         node.candidates.append(Candidate(follow.prompt, origin, prediction.observations, follow.key))
         node.candidates[-1].tentative = prediction.tentative and not any(
             c.replaced or c.tentative for c in node.candidates
         )
         commands += self._contradict()
-        return commands + self._maybe_start(node, len(node.candidates) - 1, version, elapsed_s)
+        return commands + self._maybe_start(node, len(node.candidates) - 1, version, elapsed_s, frees)
 
-    def _replace(self, node: Node) -> list[Command]:
-        """The tentative candidate and what stands on it make room."""
+    def _replaced(self, node: Node) -> list[Node]:
+        """The tentative candidate makes room, and what stands on it leaves the tree."""
         held = next(c for c in node.candidates if c.tentative)
         held.dropped = held.replaced = True
         held.tentative = False
-        gone = [child for child in node.children if child.key.prompt == held.prompt]
-        return [command for child in gone for command in self._discard(child, DiscardReason.REPLACED)]
+        tops = [child for child in node.children if child.key.prompt == held.prompt]
+        return [each for top in tops for each in self._tree.cut(top)]
 
-    def _maybe_start(self, node: Node, number: int, version: str | None, elapsed_s: float) -> list[Command]:
+    def _maybe_start(
+        self, node: Node, number: int, version: str | None, elapsed_s: float, frees: int = 0
+    ) -> list[Command]:
         """A branch for one of the node's candidates, if the gate lets it start now."""
         candidate = node.candidates[number]
         if candidate.key is None or candidate.dropped:
             return []
         kinds, chain = self._tree.chain(node)
         origin = candidate.origin
-        decision = self._gate.starts(Start(node.level, kinds, origin.source, origin.confidence, chain, elapsed_s))
+        start = Start(node.level, kinds, origin.source, origin.confidence, chain, elapsed_s, frees)
+        decision = self._gate.starts(start)
         candidate.refused = not decision.allowed
         candidate.origin = origin = replace(origin, p=decision.p / chain if chain else 0.0)
         decided = Decided(node.id, decision, number)

@@ -61,7 +61,8 @@ class Start:
     """May this candidate start a generation?
 
     `kinds`: command classes from the committed turn down to the predicted one; `chain`: probability that every
-    observation above the candidate is right; `elapsed_s`: since the committed turn was handed to the loop.
+    observation above the candidate is right; `elapsed_s`: since the committed turn was handed to the loop; `frees`:
+    running generations that are dropped for it, whether it may start or not.
     """
 
     level: int
@@ -70,6 +71,7 @@ class Start:
     confidence: float
     chain: float = 1.0
     elapsed_s: float = 0.0
+    frees: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,13 +141,15 @@ class Predicted:
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """One distinct candidate of a settled turn. `matched` None: the real observation never came."""
+    """One distinct candidate of a settled turn. `matched` None: the real observation never came. `replaced`: by another
+    one, so that it would not have been kept."""
 
     source: str
     confidence: float
     p: float
     started: bool
     matched: bool | None
+    replaced: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,7 +104,7 @@ class ExpectedValueGate:
         key = (kind, start.source, len(start.kinds))
         allowed = self._is_open(key, gain, cost)
         why = Why.WORTH if allowed else Why.NOT_WORTH
-        if allowed and 0 < self._settings.slots <= self.load.in_flight:
+        if allowed and 0 < self._settings.slots <= self.load.in_flight - start.frees:
             allowed, why = False, Why.FULL
         return Decision(What.START, start.level, kind, start.source, allowed, why, p, gain, cost, load)
 

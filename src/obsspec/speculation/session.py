@@ -240,10 +240,10 @@ class Session:
     def generation_failed(self, node: int) -> None:
         self._run(self._controller.generation_failed(node))
 
-    def predicted(self, node: int, prediction: Prediction) -> bool:
+    def predicted(self, node: int, prediction: Prediction) -> int:
         elapsed_s = anyio.current_time() - self._called_s
         self._run(self._controller.predicted(node, prediction, self._version(), elapsed_s))
-        return self._controller.candidates(node) > 0
+        return self._controller.candidates(node)
 
     def prediction_ended(self, node: int, *, failed: bool) -> None:
         self._run(self._controller.prediction_ended(node, failed=failed))

@@ -15,7 +15,8 @@ def settle(head: Node, real_prompt: Tokens | None) -> list[Command]:
         return []
     head.settled = True
     right = next((c for c in head.candidates if c.prompt == real_prompt), None)
-    shown = right or next((c for c in head.candidates if not c.replaced), None)
+    standing = [c for c in head.candidates if not c.replaced]
+    shown = right if right in standing else next(iter(standing), None)
     origin = shown.origin if shown else Origin("", 0.0)
     settled = Settle(
         head.id,
@@ -53,4 +54,4 @@ def outcome(head: Node, right: Candidate | None, real_prompt: Tokens | None) -> 
 def _said(candidate: Candidate, real_prompt: Tokens | None) -> Said:
     matched = None if real_prompt is None else candidate.prompt == real_prompt
     origin = candidate.origin
-    return Said(origin.source, origin.confidence, origin.p, candidate.started, matched)
+    return Said(origin.source, origin.confidence, origin.p, candidate.started, matched, candidate.replaced)

@@ -53,8 +53,8 @@ class Attempted:
 
     @property
     def would_match(self) -> bool:
-        """A candidate was there in time and equal, whether or not it was allowed to start anything."""
-        return any(said.matched for said in self.said)
+        """A candidate stood in time and was equal, whether or not it was allowed to start anything."""
+        return any(said.matched and not said.replaced for said in self.said)
 
 
 @dataclass(slots=True)

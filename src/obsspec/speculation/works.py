@@ -26,8 +26,8 @@ class Results(Protocol):
 
     def generation_failed(self, node: int) -> None: ...
 
-    def predicted(self, node: int, prediction: Prediction) -> bool:
-        """Whether the node has a candidate now."""
+    def predicted(self, node: int, prediction: Prediction) -> int:
+        """How many candidates the node has had by now."""
         ...
 
     def prediction_ended(self, node: int, *, failed: bool) -> None: ...
@@ -45,8 +45,7 @@ class _Work:
     tokens: int = 0
     discarded: bool = False
     error: Exception | None = None
-    predicted_s: float | None = None  # when the first candidate arrived that counts, and was not replaced
-    tentative: bool = False  # the last candidate that arrived may be replaced
+    arrived: list[float] = field(default_factory=list[float])  # when each of its candidates did
     prediction_error: str = ""
     versions: dict[str, str] = field(default_factory=dict[str, str])  # of the weights behind each source
 
@@ -107,7 +106,7 @@ class Works:
         work = self._by_node[node]
         if work.predicting is not None:
             work.predicting.cancel()
-            if work.predicted_s is None:
+            if not work.arrived:
                 _end(work.predict_span, Fate.DISCARDED, "late")
             else:  # it had said something in time, and could have said more
                 _end(work.predict_span, Fate.KEPT)
@@ -141,6 +140,7 @@ class Works:
         """The outcome of its turn, for the gate and for the record."""
         work = self._by_node[command.node]
         span = work.predict_span
+        standing = [s for s, said in zip(work.arrived, command.said, strict=True) if not said.replaced]
         self._gate.saw(Settled(command.kind, command.outcome, command.said))
         self._report.attempts.append(
             Attempted(
@@ -150,7 +150,7 @@ class Works:
                 source=command.source,
                 confidence=command.confidence,
                 branches=command.branches,
-                prediction_s=work.predicted_s - span.start_s if span and work.predicted_s is not None else None,
+                prediction_s=standing[0] - span.start_s if span and standing else None,
                 detail=work.prediction_error,
                 kind=command.kind,
                 said=command.said,
@@ -213,9 +213,7 @@ class Works:
             now = anyio.current_time()
             work.versions[prediction.source] = prediction.version
             known = self._results.predicted(node, prediction)
-            if known and (work.predicted_s is None or work.tentative):
-                work.predicted_s = now
-            work.tentative = prediction.tentative
+            work.arrived += [now] * (known - len(work.arrived))
 
         try:
             with anyio.fail_after(self._settings.predict_timeout_s):

@@ -252,7 +252,7 @@ class Conversation:
         figures.outcomes[command.outcome] += 1
         for number, said in enumerate(command.said):
             figures.said(said.source, right=bool(said.matched))
-            if said.matched:
+            if said.matched and not said.replaced:
                 figures.would_match += 1
                 self._shadow_lead_s = self.asked_s - work.would_start_s.get(number, self.asked_s)
 

@@ -32,9 +32,10 @@ class Limits:
     draining: bool = False
     fuse: Fuse = field(default_factory=Fuse)
 
-    @property
-    def is_full(self) -> bool:
-        return self.is_late or self.draining or self.branches >= self.max_branches or self.held > self.max_held
+    def are_reached(self, frees: int = 0) -> bool:
+        """`frees`: branches that are going to be dropped."""
+        many = self.branches - frees >= self.max_branches
+        return self.is_late or self.draining or many or self.held > self.max_held
 
     @property
     def is_late(self) -> bool:
@@ -57,7 +58,7 @@ class ProxyGate:
         decision = self.inner.starts(start)
         if not decision.allowed:
             return decision
-        if self.limits.is_full:
+        if self.limits.are_reached(start.frees):
             return replace(decision, allowed=False, why=Why.FULL)
         if not self.limits.fuse.allows():
             return replace(decision, allowed=False, why=Why.BROKEN)

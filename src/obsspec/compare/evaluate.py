@@ -54,7 +54,7 @@ async def predict_all(result: RolloutResult, renderer: Renderer, world_model: Wo
             await world_model.predict(context, 1, candidates.append)
         latency = anyio.current_time() - start
         texts = [observation.text for observation in observations]
-        best = candidates[0] if candidates else None
+        best = candidates[-1] if candidates else None
         found.append(
             Predicted(
                 result.task_id,

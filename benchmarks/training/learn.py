@@ -17,6 +17,7 @@ from typing import Any
 from benchmarks.training.commands import evaluated, obsspec, start_adapter
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
+OPTIONS = "--prompts 6 --group 8 --mode fast --threads 2 --train-threads 2 --concurrency 12 --max-turns 8"
 
 
 def main() -> None:
@@ -27,7 +28,7 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=10, help="steps between two measured versions")
     parser.add_argument("--start", type=Path, help="the adapter to begin with; made when not given")
     parser.add_argument("--name", default="training-policy", help="of the files in docs/")
-    parser.add_argument("--policy-options", default="", help="more options of `obsspec train policy`")
+    parser.add_argument("--policy-options", default=OPTIONS, help="options of `obsspec train policy`")
     options = parser.parse_args()
     start = options.start or start_adapter(options.out)
     run = options.out / "policy"

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,42 @@ def obsspec(*words: object, limit_s: float | None = None, fine: tuple[int, ...] 
 
 def start_adapter(out: Path) -> Path:
     """A weak one: a few minutes of training on recorded sessions."""
-    sessions, held_out, model = out / "sessions.jsonl", out / "validation.jsonl", out / "start"
-    adapter, done = model / "adapter.safetensors", out / "start.done"
-    if not done.exists():
-        obsspec("train", "record", sessions, "--sessions", 3000)
-        obsspec("train", "record", held_out, "--sessions", 150, "--split", "validation")
-        obsspec("train", "model", sessions, model, "--held-out", held_out, "--minutes", 12)
+    if not (done := out / "start.done").exists():
+        sessions, held_out = _recorded(out)
+        obsspec("train", "model", sessions, out / "start", "--held-out", held_out, "--minutes", 12)
         done.touch()
-    return adapter
+    return out / "start" / "adapter.safetensors"
+
+
+def start_world(out: Path, families: Collection[str]) -> Path:
+    """A world model that knows sessions of these families only: eight minutes of training."""
+    if not (done := out / "start-world.done").exists():
+        parts = [only(sessions, families) for sessions in _recorded(out)]
+        more = ("--minutes", 8, "--policy-weight", 0, "--threads", 2)
+        obsspec("train", "model", parts[0], out / "start-world", "--held-out", parts[1], *more)
+        done.touch()
+    return out / "start-world" / "adapter.safetensors"
+
+
+def _recorded(out: Path) -> tuple[Path, Path]:
+    """Sessions to train on and to measure on; recording goes on where it was stopped."""
+    sessions, held_out = out / "sessions.jsonl", out / "validation.jsonl"
+    obsspec("train", "record", sessions, "--sessions", 3000)
+    obsspec("train", "record", held_out, "--sessions", 150, "--split", "validation")
+    return sessions, held_out
+
+
+def only(sessions: Path, families: Collection[str]) -> Path:
+    """A file beside it, with the sessions of these families."""
+    part = sessions.with_stem(f"{sessions.stem}-known")
+    with sessions.open(encoding="utf-8") as lines:
+        kept = [line for line in lines if family_of(json.loads(line)["task_id"]) in families]
+    part.write_text("".join(kept), encoding="utf-8")
+    return part
+
+
+def family_of(task_id: str) -> str:
+    return task_id.partition("-")[0]
 
 
 def evaluated(policy: Path, world: Path | str, result: Path, rollouts: Path, tasks: int) -> dict[str, Any]:

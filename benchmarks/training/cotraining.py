@@ -2,9 +2,13 @@
 
     python -m benchmarks.training.cotraining runs/co --minutes 240             # trains both at once
     python -m benchmarks.training.cotraining runs/co --policy runs/learn/policy   # goes through a run that is there
+    ... --policy runs/learn/policy --known csv,files,logs,text   # with a world model that begins with less
 
 Rollouts are lossless, so those of a policy do not depend on the world model: one that reads the transition log of a
 finished run in the order of its steps is the one that would have been trained beside it.
+
+With `--known`, the world model has seen sessions of these families only when it begins, and meets the other ones in the
+run: to it, the policy has moved on to other tasks.
 
 At the policy's versions: exact match of the world model that had seen every turn up to the making of that version,
 and of the one of the start, on the same rollouts of held-out tasks; then agent latency with either, with the language
@@ -23,10 +27,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.training.commands import compared, evaluated, obsspec, start_adapter
+from benchmarks.training.commands import compared, evaluated, obsspec, start_adapter, start_world
 from benchmarks.training.cotraining_report import draw, match_line, show
 from benchmarks.training.cotraining_rows import latency_row, match_row
 from benchmarks.training.unseen import unseen
+from obsspec.tasks.suite import ALL
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 SOURCES = {"lm alone": "lm", "cascade": "rules,memory,replica,lm"}
@@ -62,6 +67,7 @@ class Models:
 
 def main() -> None:
     options = arguments().parse_args()
+    known(options)  # wrong ones fail before anything is trained
     models = replayed(options) if options.policy else trained(options)
     steps = chosen(models, options.steps, options.every)
     result: dict[str, Any] = {
@@ -85,7 +91,7 @@ def main() -> None:
         log = models.policy / "transitions"
         result["unseen"] = unseen(log, models.world, wanted, lambda step: models.world_version(models.world_at(step)))
         write()
-    for row in result["rows"] if options.latency_tasks else []:
+    for row in reversed(result["rows"]) if options.latency_tasks else []:  # the latest version says most
         row.update({label: latency_at(models, row["step"], label, options) for label in SOURCES})
         write()
     show(result)
@@ -96,6 +102,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("out", type=Path)
     parser.add_argument("--policy", type=Path, help="a finished run of `obsspec train policy` to go through")
     parser.add_argument("--world-options", default="", help="more options of `obsspec train world`, with --policy")
+    parser.add_argument("--known", default="", help="families that the world model begins with, with --policy")
     parser.add_argument("--minutes", type=float, default=240.0, help="time for training both, without --policy")
     parser.add_argument("--start", type=Path, help="the adapter both begin with, without --policy; made when not given")
     parser.add_argument("--options", default="", help="more options of `obsspec train co`, without --policy")
@@ -113,8 +120,16 @@ def replayed(options: argparse.Namespace) -> Models:
     models = Models(options.policy, options.out / "world")
     log = models.policy / "transitions"
     more = ("--no-follow", "--order", "step", *options.world_options.split())
-    obsspec("train", "world", models.policy_at(0), log, models.world, *more)
+    start = start_world(options.out, known(options)) if options.known else models.policy_at(0)
+    obsspec("train", "world", start, log, models.world, *more)
     return models
+
+
+def known(options: argparse.Namespace) -> list[str]:
+    families = options.known.split(",") if options.known else []
+    if unknown := sorted(set(families) - set(ALL)):
+        raise SystemExit(f"--known: no such families: {unknown}; there are {sorted(ALL)}")
+    return families
 
 
 def trained(options: argparse.Namespace) -> Models:
@@ -149,7 +164,7 @@ def evaluation(models: Models, step: int, world: int, options: argparse.Namespac
 
 def match_at(models: Models, step: int, options: argparse.Namespace) -> dict[str, Any]:
     updated, frozen = (evaluation(models, step, world, options) for world in (models.world_at(step), 0))
-    return {"world_version": models.world_at(step), **match_row(updated, frozen)}
+    return {"world_version": models.world_at(step), **match_row(updated, frozen, known(options))}
 
 
 def hindsight(models: Models, step: int, options: argparse.Namespace) -> dict[str, Any]:
@@ -159,7 +174,7 @@ def hindsight(models: Models, step: int, options: argparse.Namespace) -> dict[st
     """
     newest = models.newest_world()
     newer, frozen = (evaluation(models, step, world, options) for world in (newest, 0))
-    return {"step": step, "world_version": newest, **match_row(newer, frozen)}
+    return {"step": step, "world_version": newest, **match_row(newer, frozen, known(options))}
 
 
 def latency_at(models: Models, step: int, label: str, options: argparse.Namespace) -> dict[str, Any]:

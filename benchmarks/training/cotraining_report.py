@@ -38,6 +38,8 @@ def _matches(result: dict[str, Any]) -> Table:
     )
     for row in (r for r in result["rows"] if "match" in r):
         table.add_row(str(row["step"]), *_match_cells(row))
+        for name, part in row.get("families", {}).items():
+            table.add_row(f"{name} families", *_match_cells({"reward": None, **part}))
     if "hindsight" in result:
         row = result["hindsight"]
         table.add_section()
@@ -53,7 +55,8 @@ def match_line(row: dict[str, Any]) -> str:
 def _match_cells(row: dict[str, Any]) -> list[str]:
     match = row["match"]
     shares = (f"{100 * match[name][0]:.1f}" for name in ("updated", "frozen"))
-    return [f"{100 * row['reward']:.1f}", str(row["calls"]), *shares, _points(match["difference"])]
+    reward = "" if row["reward"] is None else f"{100 * row['reward']:.1f}"
+    return [reward, str(row["calls"]), *shares, _points(match["difference"])]
 
 
 def _points(values: Sequence[float]) -> str:

@@ -3,34 +3,51 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.training.commands import family_of
 from obsspec.compare.run import finished_pairs
 from obsspec.compare.statistics import Estimate, mean_estimate, share_estimate
 from obsspec.compare.summary import task_latencies
 from obsspec.rollout.store import RunFolder
 
 
-def match_row(updated: dict[str, Any], frozen: dict[str, Any]) -> dict[str, Any]:
-    """From two results of `obsspec evaluate` on the same rollouts; intervals are over tasks."""
+def match_row(updated: dict[str, Any], frozen: dict[str, Any], known: Collection[str] = ()) -> dict[str, Any]:
+    """From two results of `obsspec evaluate` on the same rollouts; intervals are over tasks.
+
+    With `known` families, tasks of these and of the others are counted apart, too.
+    """
     tasks = sorted(updated["match_per_task"])
     if tasks != sorted(frozen["match_per_task"]):
         raise SystemExit("the two world models were asked about different rollouts: remove the folder `measured`")
+    row: dict[str, Any] = {
+        "reward": updated["reward"],
+        "tasks": updated["tasks"],
+        **_match(updated, frozen, tasks),
+        "match_nonempty": {"updated": updated["match_nonempty"], "frozen": frozen["match_nonempty"]},
+        "match_trivial": updated["match_trivial"],
+    }
+    if known:
+        parts = {
+            "known": [t for t in tasks if family_of(t) in known],
+            "new": [t for t in tasks if family_of(t) not in known],
+        }
+        row["families"] = {name: _match(updated, frozen, part) for name, part in parts.items() if part}
+    return row
+
+
+def _match(updated: dict[str, Any], frozen: dict[str, Any], tasks: Sequence[str]) -> dict[str, Any]:
     ours, theirs = (_matched(figures, tasks) for figures in (updated, frozen))
     calls = [updated["match_per_task"][task]["predictions"] for task in tasks]
     return {
-        "reward": updated["reward"],
-        "tasks": updated["tasks"],
         "calls": sum(calls),
         "match": {
             "updated": values(share_estimate(ours, calls)),
             "frozen": values(share_estimate(theirs, calls)),
             "difference": values(share_estimate([a - b for a, b in zip(ours, theirs, strict=True)], calls)),
         },
-        "match_nonempty": {"updated": updated["match_nonempty"], "frozen": frozen["match_nonempty"]},
-        "match_trivial": updated["match_trivial"],
     }
 
 

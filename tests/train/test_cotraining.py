@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks.training.cotraining import Models
+from benchmarks.training.commands import only
+from benchmarks.training.cotraining import Models, arguments, known
 from benchmarks.training.cotraining_report import unseen_share
 from benchmarks.training.cotraining_rows import match_row
 
@@ -41,6 +42,28 @@ def test_the_difference_of_two_world_models_is_paired_by_task() -> None:
     value, low, high = row["match"]["frozen"]
     assert value == pytest.approx(0.45)
     assert low < 0.35 < 0.55 < high
+
+
+def test_families_that_the_world_model_began_with_are_counted_apart() -> None:
+    frozen = figures({"files-easy-1": (4, 5), "files-easy-2": (4, 5), "sqlite-easy-1": (0, 5)})
+    updated = figures({"files-easy-1": (4, 5), "files-easy-2": (3, 5), "sqlite-easy-1": (5, 5)})
+    parts = match_row(updated, frozen, ["files", "text"])["families"]
+    assert {name: part["calls"] for name, part in parts.items()} == {"known": 10, "new": 5}
+    assert parts["known"]["match"]["difference"][0] == pytest.approx(-0.1)
+    assert parts["new"]["match"]["difference"][0] == pytest.approx(1.0)
+
+
+def test_a_world_model_that_knows_some_families_is_trained_on_their_sessions_only(tmp_path: Path) -> None:
+    sessions = tmp_path / "sessions.jsonl"
+    tasks = ["files-easy-1", "sqlite-easy-1", "text-easy-3"]
+    sessions.write_text("".join(json.dumps({"task_id": task}) + "\n" for task in tasks))
+    kept = only(sessions, ["files", "text"]).read_text().splitlines()
+    assert [json.loads(line)["task_id"] for line in kept] == ["files-easy-1", "text-easy-3"]
+
+
+def test_an_unknown_family_is_named() -> None:
+    with pytest.raises(SystemExit, match="sqllite"):
+        known(arguments().parse_args(["out", "--policy", "run", "--known", "files,sqllite"]))
 
 
 def test_other_rollouts_are_no_pairs() -> None:

@@ -193,6 +193,41 @@ async def test_names_are_asked_for_once_in_a_while(tmp_path: Path) -> None:
         assert place.server.listed == 1
 
 
+async def test_nobody_is_sent_to_another_model_while_the_names_are_asked_for_the_first_time(tmp_path: Path) -> None:
+    async with opened(tmp_path) as place:
+        first = place.trained(0)
+        await place.publisher().once()
+        place.server.go.set()
+        client = NewestVersion(place.http.url, "base", poll_s=60.0)
+        found: list[str] = []
+
+        async def call() -> None:
+            found.append((await client.generate((1,), ONE)).weight_version)
+
+        place.server.listed = 0
+        async with anyio.create_task_group() as group:
+            for _ in range(4):
+                group.start_soon(call)
+        assert found == [first.name] * 4
+        assert place.server.listed == 1
+
+
+async def test_a_first_call_that_fails_or_is_cancelled_holds_up_nobody(tmp_path: Path) -> None:
+    async with opened(tmp_path) as place:
+        first = place.trained(0)
+        await place.publisher().once()
+        place.server.go.set()
+        client = NewestVersion(place.http.url, "base", poll_s=60.0)
+        place.server.down = True
+        with pytest.raises(EngineError):
+            await client.generate((1,), ONE)
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await client.generate((1,), ONE)
+        place.server.down = False
+        assert (await client.generate((1,), ONE)).weight_version == first.name
+
+
 async def test_a_server_that_lists_no_models_has_the_one_that_was_named(tmp_path: Path) -> None:
     async with opened(tmp_path) as place:
         place.server.lists = False

@@ -35,15 +35,16 @@ def newest_of(names: Iterable[str], role: str) -> str | None:
 class NewestVersion:
     """A `Policy`: each call goes to the newest version of `role` at the server, or to `model` while it has none.
 
-    A call stays with the version it was sent to, and its completion names that. Calls that come while the names are
-    asked for go to the version known before. Errors: `EngineError`.
+    A call stays with the version it was sent to, and its completion names that. The first calls wait for the names;
+    later ones that come while they are asked for go to the version known before. Errors: `EngineError`.
     """
 
     def __init__(self, url: str, model: str, *, role: str = "world", poll_s: float = POLL_S) -> None:
         self._endpoint = TokenEndpointPolicy(url, model)
         self._server = VllmAdapters(url, Path())
         self._model, self._role, self._poll_s = model, role, poll_s
-        self._due_s = float("-inf")
+        self._due_s: float | None = None  # no name was ever heard
+        self._first = anyio.Lock()
         self.weight_version = model
 
     async def generate(
@@ -61,10 +62,17 @@ class NewestVersion:
         return replace(completion, weight_version=name)
 
     async def _look(self) -> None:
-        now = anyio.current_time()
-        if now >= self._due_s:
-            self._due_s = now + self._poll_s
-            self.weight_version = newest_of(await self._names(), self._role) or self._model
+        if self._due_s is None:
+            async with self._first:
+                if self._due_s is None:
+                    await self._ask()
+        elif anyio.current_time() >= self._due_s:
+            self._due_s = anyio.current_time() + self._poll_s  # nobody else asks meanwhile
+            await self._ask()
+
+    async def _ask(self) -> None:
+        self.weight_version = newest_of(await self._names(), self._role) or self._model
+        self._due_s = anyio.current_time() + self._poll_s
 
     async def _names(self) -> list[str]:
         try:

@@ -152,7 +152,7 @@ def test_f01_a_prediction_that_overflows_starts_nothing(cluster: Any, oracle: An
     found, plain, seen = _both(cluster, "trouble-huge", script)
     lengths = sorted({len(request.prompt_ids) for request in plain})
     assert 1024 - 80 <= lengths[-1] - lengths[0] < 1024  # 80 characters instead of none would not fit
-    assert totals(found)["failed"] == 2 * len(found)  # what is too long to be written
+    assert totals(found)["gated"] == 2 * len(found)  # what is too long to be written is no prediction
     assert totals(found)["rollback"] == len(found)
     assert totals(found)["match"] == tool_turns(found) - 3 * len(found)
     assert max(len(request.prompt_ids) for request in _branches(seen)) == lengths[-2]

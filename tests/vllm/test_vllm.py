@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -44,13 +45,22 @@ async def until(server: Server, holds: Callable[[int, int], bool], within_s: flo
     return False
 
 
+def prediction_s(server: Server) -> float:
+    """What a prediction takes here, at least a second."""
+    began = time.monotonic()
+    body = {"model": NAME, "prompt": list(tokens(9, 150)), "max_tokens": 24, "ignore_eos": True}
+    server.post("/v1/completions", body)
+    return max(1.0, time.monotonic() - began)
+
+
 def idle(running: int, waiting: int) -> bool:
     return running == waiting == 0
 
 
 def test_rollouts_of_both_arms_have_the_same_tokens_commands_and_reward(server: Server, tmp_path: Path) -> None:
+    tool_s = 1.5 * prediction_s(server)  # or no prediction would be there in time
     command = [sys.executable, "-m", "obsspec.cli", "compare", "--policy", server.url, "--policy-name", NAME]
-    command += ["--tasks", "6", "--latency", "uniform:1.5,3", "--depth", "2", "--out", str(tmp_path)]
+    command += ["--tasks", "6", "--latency", f"uniform:{tool_s},{2 * tool_s}", "--depth", "2", "--out", str(tmp_path)]
     command += ["--sources", "lm", "--no-gate"]  # a language model alone: some predictions are wrong
     done = subprocess.run(command, capture_output=True, text=True, timeout=1100, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

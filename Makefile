@@ -2,11 +2,12 @@ PYTHON ?= python3
 VENV   ?= .venv
 VLLM   ?= .venv-vllm
 VERL   ?= .venv-verl
+CLIENTS ?= .venv-clients
 BIN    := $(VENV)/bin
 ARGS   ?=
 N      ?= 100000
 
-.PHONY: compare test check prove vllm-test verl-test train learn cotrain clean
+.PHONY: compare test check prove vllm-test verl-test clients-test trl-test train learn cotrain clean
 
 compare: $(VENV)/.installed   ## the main job: both pipelines on the same tasks
 	$(BIN)/obsspec compare $(ARGS)
@@ -28,6 +29,12 @@ vllm-test: $(VENV)/.tested $(VLLM)/.installed   ## the shipped model on a real v
 
 verl-test: $(VERL)/.installed  ## verl's own rollout stack on the CPU, its servers stubs: 2 GB, some minutes
 	$(VERL)/bin/pytest -W ignore tests/integrations/verl $(ARGS)
+
+clients-test: $(CLIENTS)/.installed  ## unmodified agents through the proxy: mini-swe-agent, verifiers, OpenAI's SDK
+	$(CLIENTS)/bin/pytest tests/integrations/proxy $(ARGS)
+
+trl-test: $(VENV)/.learns $(VENV)/.tested  ## what needs torch: training, and TRL's trainer on our rollouts
+	$(BIN)/pytest -W ignore tests/train tests/integrations/trl $(ARGS)
 
 train: $(VENV)/.trains        ## make the shipped adapter again: record sessions, train on them for an hour
 	mkdir -p runs/train
@@ -77,5 +84,12 @@ $(VERL)/.installed: pyproject.toml
 	$(VERL)/bin/pip install --quiet --editable '.[verl,dev]'
 	touch $@
 
+$(CLIENTS)/.installed: pyproject.toml  # the versions that were tried
+	@echo "installing agents into $(CLIENTS)"
+	$(PYTHON) -m venv $(CLIENTS)
+	$(CLIENTS)/bin/python -m pip install --quiet --upgrade pip
+	$(CLIENTS)/bin/pip install --quiet --editable '.[dev]' mini-swe-agent==2.4.6 openai==2.54.0 verifiers==0.4.0 renderers==0.1.12 transformers==5.24.0
+	touch $@
+
 clean:
-	rm -rf $(VENV) $(VLLM) $(VERL) runs
+	rm -rf $(VENV) $(VLLM) $(VERL) $(CLIENTS) runs

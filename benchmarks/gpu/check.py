@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -29,6 +30,7 @@ from obsspec.testing.vllm_server import NAME, serve
 ROOT = Path(__file__).parents[2]
 BUDGET_S = 570.0  # for everything
 TESTS_S = 270.0  # at most, of these
+STOP_S = 30.0  # for what was told to stop
 SHOWN = ("pairs", "identical", "agent_s_sequential", "agent_s_speculative", "reduction", "reduction_ci")
 SHOWN += ("hidden_tool_time", "match", "decode_rate_sequential", "decode_rate_speculative", "distribution_p")
 app = App(name="gpu-check", help=__doc__)
@@ -44,16 +46,23 @@ def check(
 ) -> int:
     console, deadline = Console(), time.monotonic() + BUDGET_S
     out.mkdir(parents=True, exist_ok=True)
-    results: dict[str, Any] = {"machine": _machine()}
-    results["tests"] = _tests(vllm, min(TESTS_S, deadline - time.monotonic()), console)
+    machine, steps = _machine(), dict[str, dict[str, Any]]()
+
+    def note(name: str, figures: dict[str, Any]) -> None:
+        steps[name] = figures
+        (out / "check.json").write_text(json.dumps({"machine": machine, **steps}, indent=2), encoding="utf-8")
+
+    note("tests", _tests(vllm, min(TESTS_S, deadline - time.monotonic()), console))
     model = write_hf_folder(out / "model", shipped_adapter())
-    with serve(str(vllm), model, out, "--dtype", "bfloat16") as server:
-        for number in concurrency:
-            left_s = deadline - time.monotonic()
-            results[f"concurrency {number}"] = _compare(server.url, number, tasks, out, left_s, console)
-            (out / "check.json").write_text(json.dumps(results, indent=2), encoding="utf-8")
-    console.print_json(data=results)
-    return int(any(part.get("status", 0) for part in results.values()))
+    try:
+        with serve(str(vllm), model, out, "--dtype", "bfloat16") as server:
+            for number in concurrency:
+                left_s = deadline - time.monotonic()
+                note(f"concurrency {number}", _compare(server.url, number, tasks, out, left_s, console))
+    except AssertionError as error:
+        note("server", {"status": -1, "why": str(error)})
+    console.print_json(data={"machine": machine, **steps})
+    return int(any(step["status"] for step in steps.values()))
 
 
 def _tests(vllm: Path, seconds: float, console: Console) -> dict[str, Any]:
@@ -77,11 +86,17 @@ def _run(command: list[str], seconds: float, console: Console, env: dict[str, st
         return {"status": -1, "why": "no time was left"}
     console.print(" ".join(command), style="bold", highlight=False, markup=False)
     start = time.monotonic()
-    try:
-        done = subprocess.run(command, cwd=ROOT, env=os.environ | env, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        return {"status": -1, "why": f"stopped after {seconds:.0f} s"}
-    return {"status": done.returncode, "seconds": round(time.monotonic() - start, 1)}
+    with subprocess.Popen(command, cwd=ROOT, env=os.environ | env) as process:
+        try:
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGINT)  # so that it ends the engine that it has started
+            try:
+                process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            return {"status": -1, "why": f"stopped after {seconds:.0f} s"}
+    return {"status": status, "seconds": round(time.monotonic() - start, 1)}
 
 
 def _machine() -> str:

@@ -109,7 +109,10 @@ def draw(result: dict[str, Any], path: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, panels = pyplot.subplots(1, 2, figsize=(11, 4), sharey=True)
+    seen = result.get("unseen", [])
+    count = 2 if seen else 1
+    figure, grid = pyplot.subplots(1, count, figsize=(5.5 * count, 4), sharey=True, squeeze=False)
+    panels = grid[0]
     rows = [row for row in result["rows"] if "match" in row]
     for name, color in (("updated", "C0"), ("frozen", "C1")):
         values = [row["match"][name] for row in rows]
@@ -118,14 +121,14 @@ def draw(result: dict[str, Any], path: Path) -> None:
         panels[0].errorbar(
             steps, [v[0] for v in values], yerr=errors, fmt="o-", color=color, capsize=3, label=f"{name} world model"
         )
-        seen = result.get("unseen", [])
-        steps = sorted({row["step"] for row in seen})
-        shares = [unseen_share([row for row in seen if row["step"] == step], name).value for step in steps]
-        panels[1].plot(steps, shares, ".", color=color, alpha=0.4)
-        panels[1].plot(steps, _smooth(shares), color=color, label=f"{name} world model")
-    panels[0].set(xlabel="policy step", ylabel="exact match", title="Held-out tasks")
-    panels[1].set(xlabel="policy step", title="The run's own turns, not yet trained on")
-    for axes in panels:
+        for axes in panels[1:]:
+            steps = sorted({row["step"] for row in seen})
+            shares = [unseen_share([row for row in seen if row["step"] == step], name).value for step in steps]
+            axes.plot(steps, shares, ".", color=color, alpha=0.4)
+            axes.plot(steps, _smooth(shares), color=color, label=f"{name} world model")
+    panels[0].set(ylabel="exact match")
+    for axes, title in zip(panels, ("Held-out tasks", "The run's own turns, not yet trained on"), strict=False):
+        axes.set(xlabel="policy step", title=title)
         axes.legend()
     figure.tight_layout()
     figure.savefig(path, dpi=120)

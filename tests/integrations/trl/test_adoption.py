@@ -61,7 +61,7 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return PreTrainedTokenizerFast(tokenizer_object=plain, eos_token=f"t{END}", pad_token=f"t{END}")
 
 
-def trainer(function: RolloutFunction, out: Path, *, adapter: bool = True) -> Any:
+def trainer(function: RolloutFunction, out: Path, *, adapter: bool = True, steps: int = 3, save: str = "no") -> Any:
     config = LlamaConfig(
         vocab_size=300, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4
     )
@@ -69,12 +69,13 @@ def trainer(function: RolloutFunction, out: Path, *, adapter: bool = True) -> An
         output_dir=str(out),
         per_device_train_batch_size=4,
         num_generations=4,
-        max_steps=3,
+        max_steps=steps,
         learning_rate=0.01,
         report_to=[],
         use_cpu=True,
         bf16=False,
-        save_strategy="no",
+        save_strategy=save,
+        save_steps=1,
         logging_steps=1,
         disable_tqdm=True,
     )
@@ -109,6 +110,29 @@ def test_a_peft_model_is_trained_and_its_adapter_reaches_the_engine_at_every_ste
         for module in ("self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o", "mlp.gate", "mlp.up", "mlp.down")
         for half in "AB"
     }
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_training_again_publishes_the_weights_of_now_under_names_never_used(tmp_path: Path, steps: int) -> None:
+    serving = Serving()
+    with rollout_func(Task, serving, toy_renderer(), limits=Limits(4, 30, 300)) as function:
+        made = trainer(function, tmp_path, steps=steps)
+        made.train()
+        made.train()
+    assert len(serving.versions) == len(set(serving.versions)) == 2 * steps
+    first, again = serving.adapters[0], serving.adapters[steps]
+    assert any((first[name] != again[name]).any() for name in first)
+
+
+def test_a_run_that_goes_on_from_an_earlier_checkpoint_uses_no_name_twice(tmp_path: Path) -> None:
+    serving = Serving()
+    with rollout_func(Task, serving, toy_renderer(), limits=Limits(4, 30, 300)) as function:
+        made = trainer(function, tmp_path, steps=2, save="steps")
+        made.train()
+        made.train(resume_from_checkpoint=str(tmp_path / "checkpoint-1"))
+    assert len(serving.versions) == len(set(serving.versions)) == 3
+    same = [(serving.adapters[1][name] == values).all() for name, values in serving.adapters[2].items()]
+    assert all(same)  # the checkpoint's
 
 
 def test_a_model_without_an_adapter_is_a_sentence(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -81,6 +82,7 @@ def rollout_func(
     """
     check_trl()
     run = uuid4().hex[:6]  # a server that outlives this run has never heard of its versions
+    numbers = count()  # not the trainer's step, which comes again when it trains again
 
     def save(trainer: Any, path: Path) -> str:
         if trainer.accelerator.num_processes > 1:
@@ -91,7 +93,7 @@ def rollout_func(
         with tempfile.TemporaryDirectory(prefix="obsspec-peft-") as folder:
             model.save_pretrained(folder)
             from_peft(Path(folder), path)
-        return f"policy-{run}-{trainer.state.global_step:06d}"
+        return f"policy-{run}-{next(numbers):06d}"
 
     pipeline = _Pipeline(environment, serving, renderer, limits or Limits(), concurrency, seed, speculation)
     return RolloutFunction(pipeline.open, save, renderer.stop_token_ids[0])

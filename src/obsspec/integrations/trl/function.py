@@ -31,9 +31,9 @@ Save = Callable[[Any, Path], str]  # writes the trainer's adapter to a file; the
 class RolloutFunction:
     """What `GRPOTrainer(rollout_func=...)` takes; also a context manager. It ends with the process at the latest.
 
-    The first call opens the pipeline; a call at a new step of the trainer publishes its weights before. The seeds of
-    rollouts are functions of (step, prompt, number in the group). Rollouts in which a part failed have no reward and
-    so no influence; if a part failed in all of them, `EngineError` is raised.
+    The first call opens the pipeline; a call at a new step of the trainer publishes its weights before, and so does the
+    first call of each `train()`. The seeds of rollouts are functions of (step, prompt, number in the group). Rollouts
+    in which a part failed have no reward and so no influence; if a part failed in all of them, `EngineError` is raised.
     """
 
     def __init__(self, open_: Open, save: Save, end: int) -> None:
@@ -43,6 +43,7 @@ class RolloutFunction:
         self._portal: BlockingPortal | None = None
         self._collects: Collects | None = None
         self._step: int = -1
+        self._state: Any = None  # the trainer's, which makes another one whenever it begins to train
         self._calls = 0  # at this step
         atexit.register(self.close)
 
@@ -81,7 +82,7 @@ class RolloutFunction:
     def _at_step(self, step: int, trainer: Any) -> tuple[Collects, BlockingPortal]:
         if self._portal is None:
             self._portal = self._stack.enter_context(start_blocking_portal())
-        if step != self._step:
+        if step != self._step or trainer.state is not self._state:
             with tempfile.TemporaryDirectory(prefix="obsspec-weights-") as folder:
                 adapter = Path(folder) / "adapter.safetensors"
                 name = self._save(trainer, adapter)
@@ -90,7 +91,7 @@ class RolloutFunction:
                     self._collects = self._stack.enter_context(opened)
                 else:
                     self._portal.call(self._collects.publish, adapter, name)
-            self._step, self._calls = step, 0
+            self._step, self._state, self._calls = step, trainer.state, 0
         assert self._collects is not None
         return self._collects, self._portal
 

@@ -11,10 +11,13 @@ from typing import Any
 import anyio
 import pytest
 
+from obsspec.integrations.verl.settings import VerlSettings
+from obsspec.integrations.verl.world import shared
 from obsspec.train.newest import NewestVersion, newest_of, number_of
 from obsspec.train.publish import Publisher
 from obsspec.train.versions import Version, VersionFolder
 from obsspec.train.vllm_adapters import VllmAdapters
+from obsspec.train.weights import VllmServing
 from obsspec.values import Completion, ConfigError, EngineError, Sampling
 from tests.models.test_merge import write_adapter
 from tests.policy.loopback import Loopback, Reply, Request, loopback
@@ -29,12 +32,21 @@ def anyio_backend() -> str:
 
 @dataclass
 class Vllm:
-    """A server with a model and adapters. `down`: it answers nothing sensible; `go`: generations wait for it."""
+    """A server with a model and adapters. `down`: it answers nothing sensible; `go`: generations wait for it.
+
+    `status`: of all that it is asked for about models and adapters. `mute`: it loads an adapter, and its answer
+    is lost once it may `go`.
+    `key`: it answers nobody else.
+    """
 
     names: list[str] = field(default_factory=lambda: ["base"])
     folders: dict[str, Path] = field(default_factory=dict[str, Path])
     down: bool = False
     lists: bool = True
+    status: int = 0
+    mute: bool = False
+    took: anyio.Event = field(default_factory=anyio.Event)
+    key: str = ""
     listed: int = 0
     asked: anyio.Event = field(default_factory=anyio.Event)
     go: anyio.Event = field(default_factory=anyio.Event)
@@ -43,18 +55,29 @@ class Vllm:
         body: Any = request.body
         if self.down:
             return await reply.raw("no")
+        if self.key and request.headers.get("authorization") != f"Bearer {self.key}":
+            return await reply.status(401)
+        if self.status and request.path != "/v1/completions":
+            return await reply.status(self.status, "starting")
         if request.path == "/v1/models":
             self.listed += 1
             listed = '{"data": [' + ", ".join(f'{{"id": "{name}"}}' for name in self.names) + "]}"
             return await reply.status(200, listed) if self.lists else await reply.status(404)
         if request.path == "/v1/load_lora_adapter":
             name = body["lora_name"]
-            assert name not in self.names
+            if name in self.names:
+                return await reply.status(400, f"The lora adapter '{name}' has already been loaded.")
             self.names.append(name)
             self.folders[name] = Path(body["lora_path"])
             assert (self.folders[name] / "adapter_model.safetensors").is_file()
+            if self.mute:
+                self.took.set()
+                await self.go.wait()
+                return await reply.raw("no")
             return await reply.status(200, "Success")
         if request.path == "/v1/unload_lora_adapter":
+            if body["lora_name"] not in self.names:
+                return await reply.status(404, f"The lora adapter '{body['lora_name']}' cannot be found.")
             self.names.remove(body["lora_name"])
             return await reply.status(200, "Success")
         if body["model"] not in self.names:
@@ -135,15 +158,122 @@ async def test_a_server_that_is_started_again_gets_the_version_again(tmp_path: P
     async with opened(tmp_path) as place, anyio.create_task_group() as tasks:
         first = place.trained(0)
         tasks.start_soon(place.publisher().run, 0.01)
-        await _until(lambda: first.name in place.server.names)
+        await _until(lambda: bool(place.said))
         place.server.down = True
         await _until(lambda: place.said[-1].startswith("waiting: engine"))
         place.server.names = ["base"]
         place.server.down = False
-        await _until(lambda: first.name in place.server.names)
+        await _until(lambda: len(place.said) == 3)
         tasks.cancel_scope.cancel()
     assert place.server.names == ["base", first.name]  # it outlives the publisher
     assert [line.partition(" ")[0] for line in place.said] == ["serving", "waiting:", "serving"]  # said once
+
+
+@pytest.mark.parametrize("status", [500, 502, 503])
+async def test_a_server_that_starts_behind_a_balancer_is_waited_for(tmp_path: Path, status: int) -> None:
+    async with opened(tmp_path) as place, anyio.create_task_group() as tasks:
+        first = place.trained(0)
+        place.server.status = status
+        tasks.start_soon(place.publisher().run, 0.01)
+        await _until(lambda: bool(place.said))
+        assert f"answered {status}: starting" in place.said[0]
+        place.server.status = 0
+        await _until(lambda: first.name in place.server.names)
+        tasks.cancel_scope.cancel()
+
+
+async def test_a_load_that_the_balancer_answers_is_asked_for_again(tmp_path: Path) -> None:
+    async with opened(tmp_path) as place:
+        first = place.trained(0)
+        place.server.status = 503
+        with pytest.raises(EngineError, match="503"):
+            await place.adapters.load(first.adapter, first.name)
+        place.server.status = 0
+        await place.publisher().once()
+        assert place.server.names == ["base", first.name]
+
+
+async def test_unloading_what_a_server_that_was_started_again_does_not_know_is_no_error(tmp_path: Path) -> None:
+    async with opened(tmp_path) as place:
+        first = place.trained(0)
+        await place.publisher().once()
+        place.server.names = ["base"]
+        await place.adapters.unload(first.name)
+        assert list((tmp_path / "adapters").iterdir()) == []
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_load_without_an_answer_keeps_the_files_until_it_is_known_what_became_of_it(
+    tmp_path: Path, cancelled: bool
+) -> None:
+    async with opened(tmp_path) as place:
+        first, place.server.mute = place.trained(0), True
+        if cancelled:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(place.adapters.load, first.adapter, first.name)
+                await place.server.took.wait()
+                tasks.cancel_scope.cancel()
+        else:
+            place.server.go.set()
+            with pytest.raises(EngineError):
+                await place.adapters.load(first.adapter, first.name)
+        place.server.mute = False
+        assert place.server.names == ["base", first.name]
+        assert (place.server.folders[first.name] / "adapter_model.safetensors").is_file()
+        await place.adapters.load(first.adapter, first.name)  # refused as loaded, which is what was asked for
+        assert (place.server.folders[first.name] / "adapter_model.safetensors").is_file()
+        with pytest.raises(ConfigError, match="already"):  # by now it is known: the name is taken
+            await place.adapters.load(first.adapter, first.name)
+
+
+async def test_files_of_a_load_that_the_server_never_had_go_when_the_next_version_is_there(tmp_path: Path) -> None:
+    async with opened(tmp_path) as place:
+        place.trained(0)
+        publisher = place.publisher()
+        place.server.mute = True
+        place.server.go.set()
+        with pytest.raises(EngineError):
+            await publisher.once()
+        place.server.names, place.server.mute = ["base"], False
+        last = place.trained(1)
+        await publisher.once()
+        assert [path.name for path in (tmp_path / "adapters").iterdir()] == [last.name]
+
+
+async def test_a_load_without_an_answer_is_unloaded_by_who_serves_with_it(tmp_path: Path) -> None:
+    async with opened(tmp_path) as place:
+        first, place.server.mute = place.trained(0), True
+        place.server.go.set()
+        serving = VllmServing(place.http.url, tmp_path / "adapters", timeout_s=5)
+        with pytest.raises(EngineError):
+            async with serving.open(first.adapter, first.name):
+                pass
+        assert place.server.names == ["base"]
+        assert list((tmp_path / "adapters").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "fix"),
+    [
+        (
+            '{"error": {"message": "Loading lora x failed: No adapter found for /a/x"}}',
+            "No adapter found.*see the folder",
+        ),
+        ('{"error": {"message": "Not Found"}}', "--enable-lora"),
+        ("no page /v1/load_lora_adapter", "--enable-lora"),
+    ],
+)
+async def test_a_server_that_sees_no_folder_is_told_from_one_without_adapters(
+    tmp_path: Path, said: str, fix: str
+) -> None:
+    async def refuse(_: Request, reply: Reply) -> None:
+        await reply.status(404, said)
+
+    version = VersionFolder(tmp_path / "versions", "world").publish(0, _adapter(4), {})
+    async with loopback(refuse) as http:
+        with pytest.raises(ConfigError, match=fix):
+            await VllmAdapters(http.url, tmp_path / "a").load(version.adapter, version.name)
+    assert list((tmp_path / "a").iterdir()) == []
 
 
 async def test_a_server_that_refuses_a_version_ends_the_publisher(tmp_path: Path) -> None:
@@ -233,6 +363,40 @@ async def test_a_server_that_lists_no_models_has_the_one_that_was_named(tmp_path
         place.server.lists = False
         place.server.go.set()
         assert (await place.client().generate((1,), ONE)).weight_version == "base"
+
+
+@pytest.mark.parametrize("status", [500, 503])
+async def test_names_that_cannot_be_had_for_a_moment_leave_the_version_known_before(
+    tmp_path: Path, status: int
+) -> None:
+    async with opened(tmp_path) as place:
+        first, client = place.trained(0), place.client()
+        place.server.go.set()
+        place.server.status = status
+        with pytest.raises(EngineError, match=str(status)):  # nothing is known yet
+            await client.generate((1,), ONE)
+        place.server.status = 0
+        await place.publisher().once()
+        assert (await client.generate((1,), ONE)).weight_version == first.name
+        place.server.status = status
+        assert (await client.generate((1,), ONE)).weight_version == first.name
+
+
+async def test_workers_send_the_key_and_another_one_is_an_error_with_a_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as place:
+        place.server.go.set()
+        place.server.key = "secret"
+        monkeypatch.setenv("OBSSPEC_API_KEY", "secret")
+        engine = shared(VerlSettings(world_model_url=place.http.url, world_model_name="base")).engine
+        assert engine is not None
+        assert (await engine.generate((1,), ONE)).weight_version == "base"
+        with pytest.raises(EngineError, match=r"refuses the API key \(401\): set OBSSPEC_API_KEY"):
+            await place.client().generate((1,), ONE)
+        place.trained(0)
+        with pytest.raises(ConfigError, match="OBSSPEC_API_KEY"):
+            await place.publisher().run()
 
 
 async def test_a_version_that_is_gone_is_an_error_of_the_engine(tmp_path: Path) -> None:

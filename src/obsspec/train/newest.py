@@ -14,8 +14,8 @@ import anyio
 
 from obsspec.policy.openai import TokenEndpointPolicy
 from obsspec.protocols import OnTokens
-from obsspec.train.vllm_adapters import VllmAdapters
-from obsspec.values import Completion, ConfigError, Priority, Sampling, Tokens
+from obsspec.train.vllm_adapters import NoModelListError, VllmAdapters
+from obsspec.values import Completion, ConfigError, EngineError, Priority, Sampling, Tokens
 
 POLL_S = 1.0  # how long the newest name is taken for the newest
 
@@ -36,12 +36,13 @@ class NewestVersion:
     """A `Policy`: each call goes to the newest version of `role` at the server, or to `model` while it has none.
 
     A call stays with the version it was sent to, and its completion names that. The first calls wait for the names;
-    later ones that come while they are asked for go to the version known before. Errors: `EngineError`.
+    later ones that come while they are asked for, or cannot be asked for, go to the version known before. Errors:
+    `EngineError`, also where the server refuses the key.
     """
 
-    def __init__(self, url: str, model: str, *, role: str = "world", poll_s: float = POLL_S) -> None:
-        self._endpoint = TokenEndpointPolicy(url, model)
-        self._server = VllmAdapters(url, Path())
+    def __init__(self, url: str, model: str, *, role: str = "world", api_key: str = "", poll_s: float = POLL_S) -> None:
+        self._endpoint = TokenEndpointPolicy(url, model, api_key=api_key)
+        self._server = VllmAdapters(url, Path(), api_key=api_key)
         self._model, self._role, self._poll_s = model, role, poll_s
         self._due_s: float | None = None  # no name was ever heard
         self._first = anyio.Lock()
@@ -71,11 +72,15 @@ class NewestVersion:
             await self._ask()
 
     async def _ask(self) -> None:
-        self.weight_version = newest_of(await self._names(), self._role) or self._model
-        self._due_s = anyio.current_time() + self._poll_s
-
-    async def _names(self) -> list[str]:
         try:
-            return await self._server.names()
-        except ConfigError:  # a server that lists no models has one
-            return []
+            names = await self._server.names()
+        except NoModelListError:
+            names: list[str] = []  # it has one model
+        except ConfigError as error:
+            raise EngineError(str(error), retryable=False) from error
+        except EngineError:
+            if self._due_s is None:
+                raise
+            return  # for a moment, it may be
+        self.weight_version = newest_of(names, self._role) or self._model
+        self._due_s = anyio.current_time() + self._poll_s

@@ -32,7 +32,7 @@ class Publisher:
         self._silent = False
 
     async def run(self, poll_s: float = 1.0) -> None:
-        """Until cancelled; the newest version stays. A server that does not answer is waited for.
+        """Until cancelled; the newest version stays. A server that does not answer or is away is waited for.
 
         Raises `ConfigError` when it refuses a version.
         """
@@ -54,6 +54,7 @@ class Publisher:
         if newest.name not in names:
             await self._server.load(newest.adapter, newest.name)
             self._say(f"serving {newest.name}")
+        self._server.tidy([*names, newest.name])
         now, role = anyio.current_time(), self._versions.role
         others = [name for name in names if name != newest.name and number_of(name, role) is not None]
         self._replaced = {name: self._replaced.get(name, now) for name in others}

@@ -77,11 +77,20 @@ class VllmServing:
     @asynccontextmanager
     async def open(self, adapter: Path, version: str) -> AsyncGenerator[TokenEndpointPolicy, None]:
         """Raises `ConfigError` when the server refuses the adapter, `EngineError` when it does not answer."""
-        await self._adapters.load(adapter, version)
+        try:
+            await self._adapters.load(adapter, version)
+        except ConfigError:
+            raise  # the name may be somebody else's
+        except BaseException:  # it may be loaded all the same
+            await self._unload(version)
+            raise
         try:
             key, timeout_s = self._api_key, self._timeout_s
             async with TokenEndpointPolicy(self._url, version, api_key=key, timeout_s=timeout_s) as endpoint:
                 yield endpoint
         finally:
-            with anyio.move_on_after(self._timeout_s, shield=True), suppress(EngineError, ConfigError):
-                await self._adapters.unload(version)
+            await self._unload(version)
+
+    async def _unload(self, version: str) -> None:
+        with anyio.move_on_after(self._timeout_s, shield=True), suppress(EngineError, ConfigError):
+            await self._adapters.unload(version)

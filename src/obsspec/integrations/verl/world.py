@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -67,7 +68,8 @@ def _open(settings: VerlSettings) -> Shared:
         stages.append(Stage("memory", Memory(store, split="verl")))
     engine = None
     if settings.world_model_url:
-        engine = NewestVersion(settings.world_model_url, settings.world_model_name)
+        key = os.environ.get("OBSSPEC_API_KEY", "")
+        engine = NewestVersion(settings.world_model_url, settings.world_model_name, api_key=key)
     gate = (
         ExpectedValueGate(GateSettings(shared_engine=False, guarded=settings.guarded)) if settings.gate else Breaker()
     )

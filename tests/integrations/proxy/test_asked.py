@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from obsspec.integrations.proxy import asked as asked_module
 from obsspec.integrations.proxy.asked import Asked, read_request
 from obsspec.integrations.proxy.chat import ChatTurns
 from obsspec.integrations.proxy.fields import FieldHabits
@@ -75,6 +76,7 @@ def test_the_same_holds_for_token_ids(ids: list[int], fields: dict[str, Any]) ->
     assert asked is not None
     turns = IdTurns(asked.route, None, FieldHabits().own())
     assert json.loads(turns.body(turns.key(asked))) == json.loads(canonical(body))
+    assert turns.size >= 8 * len(ids)
 
 
 BODY = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
@@ -128,6 +130,31 @@ def test_conversations_do_not_cross_credentials_paths_or_named_sessions() -> Non
     assert len(scopes) == 8
 
 
+KEYS = (b"authorization", b"cookie", b"api-key", b"ocp-apim-subscription-key", b"x-goog-api-key", b"openai-project")
+
+
+@pytest.mark.parametrize("name", [*KEYS, b"x-of-some-gateway", b"?api-key", b"?key"])
+def test_keys_of_any_name_are_credentials_and_are_not_printed(name: bytes) -> None:
+    def of(key: bytes) -> Asked:
+        in_query = name.startswith(b"?")
+        target, headers = (CHAT + name + b"=" + key, ()) if in_query else (CHAT, ((name, key),))
+        asked = read(BODY, headers, target)
+        assert asked is not None
+        return asked
+
+    one, two = of(b"secret-1"), of(b"secret-2")
+    assert one.credentials == of(b"secret-1").credentials != two.credentials
+    assert "secret" not in repr(one)
+
+
+@pytest.mark.parametrize(
+    "name", [b"x-request-id", b"x-session-id", b"x-stainless-retry-count", b"traceparent", b"user-agent", b"accept"]
+)
+def test_requests_of_one_client_have_the_same_credentials(name: bytes) -> None:
+    asked = [read(BODY, ((b"authorization", b"a"), (name, value))) for value in (b"1", b"2")]
+    assert len({each.credentials for each in asked if each is not None}) == 1
+
+
 @pytest.mark.parametrize(
     "body",
     [
@@ -148,6 +175,16 @@ def test_conversations_do_not_cross_credentials_paths_or_named_sessions() -> Non
 )
 def test_what_two_readers_may_understand_differently_is_not_understood(body: bytes) -> None:
     assert read_request(CHAT, (), body) is None
+
+
+def test_what_is_nested_too_deeply_to_be_written_again_is_not_understood(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How deep that is, and whether it can still be read, depends on the interpreter."""
+
+    def too_deep(value: object) -> str:
+        raise RecursionError
+
+    monkeypatch.setattr(asked_module, "canonical", too_deep)
+    assert read(BODY) is None
 
 
 def test_text_prompts_and_other_paths_are_not_understood() -> None:

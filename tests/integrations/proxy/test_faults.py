@@ -15,6 +15,7 @@ import pytest
 from obsspec.integrations.proxy.chat import ChatTurns
 from obsspec.integrations.proxy.conversation import Conversation
 from obsspec.integrations.proxy.work import Work
+from obsspec.world.cascade import Cascade
 from tests.integrations.proxy.engine import COMMANDS, TOOLS, Agent, Answer, Engine, Json, running, wait_for
 from tests.policy.loopback import Reply, Request, loopback
 
@@ -202,11 +203,14 @@ async def test_a_conversation_that_the_proxy_loses_track_of_takes_no_other_along
         assert service.parts.figures.claimed > 0
 
 
-async def test_a_request_that_confuses_the_proxy_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def faulty(self: ChatTurns, *_: object) -> None:
+@pytest.mark.parametrize(("of", "name"), [(ChatTurns, "follows"), (ChatTurns, "observed"), (Cascade, "learn")])
+async def test_a_request_that_confuses_the_proxy_is_passed_on(
+    of: type, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def faulty(self: object, *_: object) -> None:
         raise RuntimeError("a fault of our own")
 
-    monkeypatch.setattr(ChatTurns, "observed", faulty)
+    monkeypatch.setattr(of, name, faulty)
     async with running(Engine()) as (server, url, service):
         direct = await Agent(server.url).run()
         assert await Agent(url).run() == direct
@@ -247,7 +251,7 @@ async def test_d01_what_is_not_wanted_any_more_is_ended_at_the_engine(stage: str
         await wait_for(lambda: service.parts.upstream.open == 0)
 
 
-async def test_d01_an_engine_that_ignores_a_closed_connection_holds_nobody_up() -> None:
+async def test_d01_d03_an_engine_that_ignores_a_closed_connection_holds_nobody_up() -> None:
     """The proxy has closed it and goes on; what the engine makes of that is out of its hands."""
     release = anyio.Event()
 

@@ -6,16 +6,19 @@ import gzip
 import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
+from typing import Any
 
 import anyio
 import httpx2
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
-from hypothesis import given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from obsspec.integrations.proxy import upstream as upstream_module
 from obsspec.integrations.proxy.wire import EventReader, Inflater, end_to_end
 from tests.integrations.proxy.engine import proxied
+from tests.integrations.proxy.test_asked import JSON
 
 pytestmark = pytest.mark.anyio
 
@@ -27,16 +30,20 @@ async def canned(answer: bytes) -> AsyncGenerator[tuple[str, list[bytes]], None]
 
     async def handle(stream: SocketStream) -> None:
         async with stream:
-            data = b""
-            while not _whole(data):
-                data += await stream.receive()
-            seen.append(data)
+            seen.append(await _request(stream))
             await stream.send(answer)
 
     async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
         tasks.start_soon(listener.serve, handle)
         yield f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}", seen
         tasks.cancel_scope.cancel()
+
+
+async def _request(stream: SocketStream) -> bytes:
+    data = b""
+    while not _whole(data):
+        data += await stream.receive()
+    return data
 
 
 def _whole(data: bytes) -> bool:
@@ -138,9 +145,7 @@ async def test_a_kept_connection_that_the_engine_drops_is_nobodys_business() -> 
     async def handle(stream: SocketStream) -> None:
         async with stream:
             connections.append(1)
-            data = b""
-            while not _whole(data):
-                data += await stream.receive()
+            await _request(stream)
             await stream.send(ANSWERS["json"])
             with suppress(anyio.EndOfStream):
                 await stream.receive()
@@ -156,6 +161,29 @@ async def test_a_kept_connection_that_the_engine_drops_is_nobodys_business() -> 
         tasks.cancel_scope.cancel()
 
 
+async def test_d04_what_may_have_been_worked_on_is_not_sent_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine takes it on a kept connection, and hangs up some time later."""
+    monkeypatch.setattr(upstream_module, "AT_ONCE_S", 0.1)
+    seen: list[bytes] = []
+
+    async def handle(stream: SocketStream) -> None:
+        async with stream:
+            seen.append(await _request(stream))
+            await stream.send(ANSWERS["json"])
+            seen.append(await _request(stream))
+            await anyio.sleep(0.3)
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as tasks:
+        tasks.start_soon(listener.serve, handle)
+        upstream = f"http://127.0.0.1:{listener.extra(SocketAttribute.local_port)}"
+        async with proxied(upstream) as (url, _), httpx2.AsyncClient(trust_env=False, verify=False) as client:
+            body = {"messages": [{"role": "user"}]}
+            answers = [await client.post(f"{url}/v1/chat/completions", json=body) for _ in range(2)]
+        assert [answer.status_code for answer in answers] == [200, 502]
+        assert len(seen) == 2
+        tasks.cancel_scope.cancel()
+
+
 async def test_an_engine_that_is_not_there_is_a_bad_gateway() -> None:
     async with (
         proxied("http://127.0.0.1:9") as (url, _service),
@@ -165,6 +193,56 @@ async def test_an_engine_that_is_not_there_is_a_bad_gateway() -> None:
             answer = await client.post(url + path, json={"messages": [{"role": "user", "content": "x"}]})
             assert answer.status_code == 502
             assert "ConnectError" in answer.json()["error"]["message"]
+
+
+def _said(message: dict[str, Any]) -> bytes:
+    body = json.dumps({"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}).encode()
+    head = b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n"
+    return head % len(body) + body
+
+
+CALL = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}
+TURNS = {
+    "call": _said({"role": "assistant", "content": None, "tool_calls": [CALL]}),
+    "text": _said({"role": "assistant", "content": "```bash\nls\n```"}),
+    "nonsense": _said({"role": "assistant", "content": ["hi"], "tool_calls": [5]}),
+}
+ODD = st.one_of(JSON, st.sampled_from((["hi"], 5, ["x"], [None], "\ud800", [{"text": "\ud800"}], [CALL])))
+MESSAGES = st.builds(
+    lambda role, fields: {"role": role, **fields},
+    st.one_of(st.sampled_from(("assistant", "tool", "user")), ODD),
+    st.dictionaries(st.sampled_from(("content", "tool_calls", "tool_call_id", "name")), ODD),
+)
+GOES_ON = st.tuples(
+    st.lists(st.one_of(MESSAGES, MESSAGES, ODD), max_size=3), st.dictionaries(st.sampled_from(("tools", "model")), ODD)
+)
+HI = {"role": "user", "content": "hi"}
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(sorted(TURNS)), st.lists(GOES_ON, min_size=1, max_size=5))
+@example("text", [([{"role": "assistant", "content": ["hi"]}, HI], {})])
+@example("call", [([{"role": "assistant", "tool_calls": 5}, HI], {}), ([{"role": "assistant"}, HI], {})])
+@example("call", [([{"role": "assistant", "tool_calls": ["x"]}, HI], {})])
+@example("call", [([{"role": "assistant", "tool_calls": [CALL]}, {"role": "tool", "content": "\ud800"}], {})])
+def test_whatever_json_follows_a_turn_is_the_engines_to_answer(turn: str, after: list[tuple[list[Any], Any]]) -> None:
+    anyio.run(_go_on, TURNS[turn], after)
+
+
+async def _go_on(turn: bytes, after: list[tuple[list[Any], Any]]) -> None:
+    async with (
+        canned(turn) as (upstream, seen),
+        proxied(upstream, max_branches=0) as (url, service),
+        httpx2.AsyncClient(trust_env=False, verify=False) as client,
+    ):
+        for number, (messages, fields) in enumerate(after):
+            first = {"role": "user", "content": f"{number}"}
+            for body in ({"messages": [first]}, {**fields, "messages": [first, *messages]}):
+                sent = json.dumps(body, indent=1).encode()
+                answer = await client.post(f"{url}/v1/chat/completions", content=sent)
+                assert (answer.status_code, answer.content) == (200, parts(turn)[2])
+                assert parts(seen[-1])[2] == sent
+        assert service.parts.figures.confused == 0
 
 
 def test_headers_of_the_connection_stay_on_it() -> None:

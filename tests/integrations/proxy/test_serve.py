@@ -51,7 +51,7 @@ async def rest(output: BufferedByteReceiveStream) -> str:
 
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 async def test_it_serves_until_it_is_told_to_stop_and_says_what_came_of_it(stop: signal.Signals) -> None:
-    secret = {"authorization": "Bearer sk-very-secret"}
+    secret = {"authorization": "Bearer sk-very-secret", "x-goog-api-key": "very-secret"}
     async with loopback(Engine(first_s=0.05)) as server:
         direct = await Agent(server.url, headers=secret).run()
         async with serving(server.url, "--no-gate") as (process, url, output):
@@ -59,10 +59,13 @@ async def test_it_serves_until_it_is_told_to_stop_and_says_what_came_of_it(stop:
             for _ in range(2):
                 assert await Agent(url, headers=secret).run() == direct
             async with httpx2.AsyncClient(trust_env=False, verify=False) as client, anyio.create_task_group() as tasks:
+                await client.get(f"{url}/v1/models?key=very-secret&of=/models")
                 metrics = (await client.get(f"{url}/obsspec/metrics")).text
                 late = Agent(url, task="late", turns=1)
                 tasks.start_soon(late.run)
-                await wait_for(lambda: any(r.body["messages"][0]["content"] == "late" for r in server.requests))
+                await wait_for(
+                    lambda: any(r.body["messages"][0]["content"] == "late" for r in server.requests if r.body)
+                )
                 process.send_signal(stop)
             said = await rest(output)
             await process.wait()
@@ -92,6 +95,8 @@ async def test_shadow_mode_prints_what_would_have_been_gained() -> None:
     [
         ({"upstream": "localhost:8000"}, "write http://host:port"),
         ({"upstream": "ftp://x"}, "write http://host:port"),
+        ({"world_model": "localhost:8001"}, "--world-model localhost:8001 .* write http://host:port"),
+        ({"sessions_mib": 0}, "--sessions-mib must be at least 1"),
         ({"depth": -1}, "--depth must be at least 0"),
         ({"idle_s": 0.0}, "--idle-s must be more than 0"),
         ({"port": 70000}, "--port 70000"),

@@ -13,6 +13,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from obsspec.integrations.proxy.asked import Route
+from obsspec.integrations.proxy.fields import FieldHabits
+from obsspec.integrations.proxy.ids import IdTurns
+from obsspec.values import Completion, FinishReason, Turn
 from tests.integrations.proxy.engine import (
     COMMANDS,
     TOOLS,
@@ -23,6 +27,7 @@ from tests.integrations.proxy.engine import (
     running,
     wait_for,
 )
+from tests.policy.loopback import Reply, Request
 
 pytestmark = pytest.mark.anyio
 
@@ -55,15 +60,16 @@ async def test_g01_rollouts_of_one_group_at_the_same_time_each_get_their_own_ans
         assert service.parts.figures.claimed > 20
 
 
-async def test_an_early_answer_is_never_given_to_other_credentials() -> None:
+@pytest.mark.parametrize("name", ["authorization", "x-goog-api-key"])
+async def test_an_early_answer_is_never_given_to_other_credentials(name: str) -> None:
     """Neither is what one client's tools said ever sent for another."""
     engine = Engine(("cat secret", "cat secret", "ls"))
     async with running(engine, idle_s=60) as (server, url, service):
         for _ in range(2):
-            await Agent(url, headers={"authorization": "Bearer a"}, tool=lambda f, c: "of a").run()
+            await Agent(url, headers={name: "Bearer a"}, tool=lambda f, c: "of a").run()
         claimed = service.parts.figures.claimed
         before = len(engine.bodies)
-        other: dict[str, Any] = {"headers": {"authorization": "Bearer b"}, "tool": lambda f, c: "of b"}
+        other: dict[str, Any] = {"headers": {name: "Bearer b"}, "tool": lambda f, c: "of b"}
         assert await Agent(url, **other).run() == await Agent(server.url, **other).run()
         assert claimed >= 2
         assert service.parts.figures.claimed - claimed <= 2
@@ -138,6 +144,25 @@ async def test_c16_a_turn_that_was_cut_is_not_gone_on_from() -> None:
         assert service.parts.figures.started == 0
 
 
+async def test_f03_an_empty_answer_is_passed_on_and_predicts_nothing() -> None:
+    async def empty(request: Request, reply: Reply) -> bool:
+        choice = {"index": 0, "message": {"role": "assistant", "content": ""}, "finish_reason": "length"}
+        await reply.status(200, json.dumps({"choices": [choice]}), content_type="application/json")
+        return True
+
+    engine = Engine()
+    async with running(engine) as (server, url, service):
+        await Agent(url).run()
+        figures = service.parts.figures
+        before = figures.started, figures.attempts
+        engine.fault = empty
+        for _ in range(2):
+            assert await Agent(url, task="new").run() == await Agent(server.url, task="new").run()
+        assert (figures.started, figures.attempts) == before
+    ids = IdTurns(Route.GENERATE, None, FieldHabits().own())
+    assert ids.parse(Completion((), (), FinishReason.STOP)) == Turn()
+
+
 async def test_c17_malformed_arguments_are_passed_on_and_predict_nothing() -> None:
     engine = Engine(arguments='{"command": "ls"')
     async with running(engine) as (server, url, service):
@@ -156,6 +181,16 @@ async def test_no_more_sessions_are_remembered_than_allowed() -> None:
         assert len(service.conversations) <= 3
         assert (await Agent(url, task="new").run())[0].status == 200
         assert service.parts.figures.sessions_evicted > 0
+
+
+async def test_no_more_bytes_are_remembered_than_allowed() -> None:
+    async with running(Engine(), sessions_mib=1) as (server, url, service):
+        for number in range(4):
+            agent: dict[str, Any] = {"task": f"{number}" * 400_000, "turns": 2}
+            assert await Agent(url, **agent).run() == await Agent(server.url, **agent).run()
+            assert service.conversations.size <= 1 << 20
+        assert len(service.conversations) == service.parts.figures.sessions_evicted == 2
+        assert f"obsspec_session_bytes {float(service.conversations.size)}" in service.metrics.text().decode()
 
 
 async def test_a_silent_session_is_forgotten_and_its_early_request_ended() -> None:

@@ -13,9 +13,14 @@ from obsspec.values import Tokens
 
 SESSION_HEADERS = (b"x-obsspec-session", b"x-session-id")  # ours, and that of verifiers and prime-rl
 _LARGEST = 2**32  # token id
-_CREDENTIALS = (b"authorization", b"api-key", b"x-api-key", b"cookie")
 # Say nothing about what is sampled, and may differ from request to request.
 UNSAID = frozenset((b"traceparent", b"tracestate", b"baggage", b"x-stainless-retry-count", b"date"))
+# Say nothing about who asks. Any other header may, by whatever name a gateway knows its key.
+_ANYBODYS = frozenset(
+    b"accept accept-encoding accept-language cache-control content-length content-type idempotency-key pragma "
+    b"user-agent x-client-request-id x-correlation-id x-request-id".split()
+)
+_SDKS = b"x-stainless-"  # what the SDKs of many vendors say of themselves
 
 
 class Route(StrEnum):
@@ -40,8 +45,9 @@ _PATHS = {
 @dataclass(frozen=True, slots=True)
 class Asked:
     """`units`: what the prompt consists of, canonical texts of messages or token ids. `fields`: all other fields of the
-    body, canonical. `said`: digest of the headers that may matter. `scope`: of path, credentials and the session that
-    the client names; conversations never go from one to another. `client`: whose habits these are.
+    body, canonical. `said`: digest of the headers that may matter. `credentials`: of the query and of all headers that
+    may say who asks. `scope`: of path, credentials and the session that the client names; conversations never go from
+    one to another. `client`: whose habits these are.
     """
 
     route: Route
@@ -52,7 +58,7 @@ class Asked:
     fields: str
     said: str
     streams: bool
-    target: bytes
+    target: bytes = field(repr=False)
     headers: Headers = field(repr=False)
 
     @property
@@ -73,19 +79,26 @@ def read_request(
     unsaid: Collection[bytes] = UNSAID,
 ) -> Asked | None:
     """None for a request that is only passed on. `target`: path and query, as they came; `headers`: end to end."""
-    path = target.partition(b"?")[0].decode("latin-1")
+    raw_path, _, query = target.partition(b"?")
+    path = raw_path.decode("latin-1")
     route = route_of(path)
     fields = read_object(body) if route is not None else None
     if route is None or fields is None or header(headers, b"content-encoding"):
         return None
-    units = _units(route, fields.pop(route.prompt, None))
+    try:
+        units = _units(route, fields.pop(route.prompt, None))
+        names = sorted(fields)
+        rest = canonical({name: fields[name] for name in names})
+    except RecursionError:  # nested just so deeply that it can be read, but not written
+        return None
     if units is None or fields.get("n", 1) != 1 or fields.get("best_of", 1) not in (1, None):
         return None
-    credentials = _digest(*(f"{name!r}{value!r}" for name, value in headers if name in _CREDENTIALS))
+    others = _ANYBODYS.union(unsaid, session_headers)
+    whose = sorted(f"{k!r}{value!r}" for k, value in headers if k not in others and not k.startswith(_SDKS))
+    credentials = _digest(repr(query), *whose)
     session = [f"{name!r}{value!r}" for name, value in headers if name in session_headers]
     said = sorted(f"{name!r}{value!r}" for name, value in headers if name not in unsaid and name != b"content-length")
     agent = header(headers, b"user-agent")
-    names = sorted(fields)
     streams = fields.get("stream") is True
     return Asked(
         route=route,
@@ -93,7 +106,7 @@ def read_request(
         credentials=credentials,
         client=_digest(path, agent, str(streams), *names),
         units=units,
-        fields=canonical({name: fields[name] for name in names}),
+        fields=rest,
         said=_digest(*said),
         streams=streams,
         target=target,

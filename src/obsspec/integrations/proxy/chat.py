@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 from obsspec.integrations.proxy.asked import Asked
 from obsspec.integrations.proxy.calls import Called, read_calls
@@ -46,12 +46,17 @@ class ChatTurns:
         self._fields = fields
         self._habits = client
         self._texts: list[str] = []
+        self._size = 0
         self._numbers: dict[str, int] = {}
         self._called: dict[int, Called] = {}
         self._messages: dict[int, Mapping[str, Any]] = {}
         self._actual: tuple[Sequence[Observation], Followup] | None = None
 
     # Requests and answers ------------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        return self._size
 
     def key(self, asked: Asked) -> GenerationKey:
         return key_of(tuple(self._number(str(unit)) for unit in asked.units), asked)
@@ -133,6 +138,7 @@ class ChatTurns:
         if number is None:
             number = self._numbers[text] = len(self._texts)
             self._texts.append(text)
+            self._size += len(text)  # canonical texts are ASCII
         return number
 
 
@@ -143,4 +149,7 @@ def _loaded(text: str) -> dict[str, Any]:
 
 
 def _call_ids(message: Mapping[str, Any]) -> list[Any]:
-    return [call.get("id") for call in message.get("tool_calls") or ()]
+    """None stands for a call without one: a client may send anything by that name."""
+    calls = message.get("tool_calls")
+    found = cast("list[Any]", calls) if isinstance(calls, list) else []
+    return [cast("dict[str, Any]", call).get("id") if isinstance(call, dict) else None for call in found]

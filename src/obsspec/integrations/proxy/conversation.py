@@ -71,6 +71,11 @@ class Conversation:
         """For the answer to its latest request to be complete."""
         return self._call is not None
 
+    @property
+    def size(self) -> int:
+        """Bytes of what it remembers."""
+        return self._turns.size + (len(self._asked.rest) if self._asked is not None else 0)
+
     def continued_by(self, asked: Asked) -> bool:
         """Is this what the client sends after its latest answer, or the same again because there was none?"""
         head = self._controller.head
@@ -152,7 +157,10 @@ class Conversation:
         """In a task of its own: whoever waits for an answer does not wait for this."""
 
         async def learn(context: Context, observations: tuple[Observation, ...]) -> None:
-            self._world.learn(context, observations)
+            try:
+                self._world.learn(context, observations)
+            except Exception:  # noqa: BLE001 - typed: nothing is learnt, and the answer comes all the same
+                self._parts.figures.confused += 1
 
         if learnt is not None:
             self._start(partial(learn, *learnt), "learn")

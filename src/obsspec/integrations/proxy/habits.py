@@ -105,5 +105,6 @@ def text_of(message: Mapping[str, Any]) -> str | None:
     """The text of a message; None if it has none, or not only that."""
     content: Any = message.get("content")
     if isinstance(content, list) and len(cast("list[Any]", content)) == 1:
-        content = cast("list[dict[str, Any]]", content)[0].get("text")
+        (part,) = cast("list[Any]", content)
+        content = cast("dict[str, Any]", part).get("text") if isinstance(part, dict) else None
     return content if isinstance(content, str) else None

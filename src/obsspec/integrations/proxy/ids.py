@@ -17,6 +17,7 @@ from obsspec.render.vocabulary import Vocabulary
 from obsspec.speculation.completions import extends
 from obsspec.values import Completion, FinishReason, GenerationKey, Observation, RenderError, Tokens, ToolCall, Turn
 
+_ID_BYTES = 36  # of an int and of the place where it stands
 _NAME = re.compile(r'"name"\s*:\s*"([^"\\]+)"')
 _RESPONSE = re.compile(r"<tool_response>\n(.*?)\n?</tool_response>", re.DOTALL)
 
@@ -70,8 +71,14 @@ class IdTurns:
         self._frames = frames
         self._fields = fields
         self._actual: tuple[Sequence[Observation], Followup] | None = None
+        self._size = 0
+
+    @property
+    def size(self) -> int:
+        return self._size
 
     def key(self, asked: Asked) -> GenerationKey:
+        self._size = _ID_BYTES * len(asked.units)
         return key_of(cast("Tokens", asked.units), asked)
 
     def body(self, key: GenerationKey) -> bytes:
@@ -80,6 +87,7 @@ class IdTurns:
         )
 
     def completed(self, reply: Reply) -> Completion:
+        self._size += _ID_BYTES * len(reply.token_ids)
         return Completion(reply.token_ids, (0.0,) * len(reply.token_ids), reply.finish)
 
     def follows(self, completion: Completion, asked: Asked, turns: int) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, Protocol, cast
 
 import httpx2
 
+from obsspec.integrations.proxy.upstream import engine_root
 from obsspec.policy.transport import check_status, engine_errors, expected_shape, http_client
 from obsspec.protocols import Emit
 from obsspec.values import Context, EngineError, Observation, Prediction, PredictionCutError, Tokens
@@ -29,10 +30,13 @@ class Transcript(Protocol):
 
 
 class TextEngine:
-    """One for all conversations. Errors: `EngineError`. Cancelling closes the connection."""
+    """One for all conversations. Errors: `EngineError`. Cancelling closes the connection.
+
+    `url` with or without `/v1`; raises `ConfigError` for one of no engine.
+    """
 
     def __init__(self, url: str, model: str, *, max_tokens: int = 256, timeout_s: float = 30.0) -> None:
-        root = url.rstrip("/").removesuffix("/v1")
+        root = engine_root("--world-model", url)
         self._name = f"world model {root}"
         self._model = model
         self._max_tokens = max_tokens

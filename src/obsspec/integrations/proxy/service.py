@@ -87,9 +87,10 @@ def _service(
             turns = IdTurns(asked.route, frames, client.fields.own())
         return Conversation(parts, turns, world.cascade(language), asked.route, image_of(asked))
 
-    conversations = Conversations(open_, figures, settings.max_sessions, settings.idle_s)
+    conversations = Conversations(open_, figures, settings.max_sessions, settings.sessions_mib << 20, settings.idle_s)
     gauges = {
         "sessions": ("Conversations that are remembered", lambda: len(conversations)),
+        "session_bytes": ("Bytes of what is remembered of them", lambda: conversations.size),
         "branches": ("Requests started early that nobody has asked for yet", lambda: limits.branches),
         "held_bytes": ("Bytes of their answers", lambda: limits.held),
         "lag_seconds": ("How late the proxy itself is", lambda: limits.lag_s),

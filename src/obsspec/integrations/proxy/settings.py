@@ -11,6 +11,8 @@ from cyclopts import Parameter
 
 from obsspec.values import ConfigError
 
+_LEAST = {"depth": 0, "breadth": 0, "max_sessions": 1, "sessions_mib": 1, "max_branches": 0, "buffer_mib": 0}
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,7 @@ class ServeSettings:
         False
     )
     max_sessions: Annotated[int, Parameter(help="Conversations that are remembered.")] = 1024
+    sessions_mib: Annotated[int, Parameter(help="What is remembered of them, together.")] = 512
     max_branches: Annotated[int, Parameter(help="Requests under way that nobody has asked for yet.")] = 256
     idle_s: Annotated[float, Parameter(help="A conversation that is silent for so long is forgotten.")] = 900.0
     buffer_mib: Annotated[int, Parameter(help="Answers that nobody has asked for yet, together.")] = 256
@@ -46,7 +49,7 @@ class ServeSettings:
 
     def check(self) -> None:
         """Raises `ConfigError`."""
-        for name, least in (("depth", 0), ("breadth", 0), ("max_sessions", 1), ("max_branches", 0), ("buffer_mib", 0)):
+        for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise ConfigError(f"--{name.replace('_', '-')} must be at least {least}, got {getattr(self, name)}")
         for name in ("idle_s", "max_lag_s", "predict_s", "drain_s"):

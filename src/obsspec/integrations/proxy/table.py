@@ -18,15 +18,19 @@ Place = tuple[str, bytes, int]  # scope, digest of the prompt, its length
 
 
 class Conversations:
-    """At most `most` of them, the one that was silent longest is forgotten first; and none after `idle_s` of silence.
+    """At most `most` of them, and `most_bytes` together, the one that was silent longest is forgotten first; and none
+    after `idle_s` of silence. One that waits for an answer stays, whatever it takes.
 
     `open` makes a new one.
     """
 
-    def __init__(self, open: Callable[[Asked], Conversation], figures: Figures, most: int, idle_s: float) -> None:
+    def __init__(
+        self, open: Callable[[Asked], Conversation], figures: Figures, most: int, most_bytes: int, idle_s: float
+    ) -> None:
         self._open = open
         self._figures = figures
         self._most = most
+        self._most_bytes = most_bytes
         self._idle_s = idle_s
         self._all: OrderedDict[Conversation, None] = OrderedDict()  # silent longest first
         self._places: dict[Place, list[Conversation]] = {}
@@ -35,24 +39,33 @@ class Conversations:
     def __len__(self) -> int:
         return len(self._all)
 
+    @property
+    def size(self) -> int:
+        """Bytes of what they remember."""
+        return sum(conversation.size for conversation in self._all)
+
     def ask(self, asked: Asked, body: bytes) -> tuple[Conversation, Call] | None:
         """The request as the next one of its conversation. None for one that can only be passed on."""
-        prefixes = list(self._prefixes(asked))
-        conversation = self._find(asked, prefixes) or self._new(asked)
-        if conversation is None:
-            return None
+        conversation = None
         try:
+            prefixes = list(self._prefixes(asked))
+            conversation = self._find(asked, prefixes) or self._new(asked)
+            if conversation is None:
+                return None
             call = conversation.ask(asked, body)
         except Exception:  # noqa: BLE001 - typed: the client is served as if we were not there
             self._figures.confused += 1
-            conversation.give_up()
-            self._forget(conversation)
+            if conversation is not None:
+                conversation.give_up()
+                self._forget(conversation)
             return None
         self._move(conversation, (asked.scope, prefixes[-1][1], len(asked.units)))
         self._all.move_to_end(conversation)
+        self._forget_beyond()
         return conversation, call
 
     def forget_idle(self, now_s: float) -> None:
+        self._forget_beyond()  # answers have come since they were asked for
         for conversation in list(self._all):
             if now_s - conversation.asked_s < self._idle_s:
                 return
@@ -88,6 +101,15 @@ class Conversations:
         conversation = self._open(asked)
         self._all[conversation] = None
         return conversation
+
+    def _forget_beyond(self) -> None:
+        """Those that are too many in bytes."""
+        excess = self.size - self._most_bytes
+        for conversation in list(self._all) if excess > 0 else ():
+            if excess > 0 and not conversation.waits:
+                excess -= conversation.size
+                self._figures.sessions_evicted += 1
+                self._forget(conversation)
 
     def _prefixes(self, asked: Asked) -> Iterator[tuple[int, bytes]]:
         """Length and digest of the beginnings that a known prompt may be; the whole prompt is the last."""

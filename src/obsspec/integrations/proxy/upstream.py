@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterable
 from contextlib import asynccontextmanager
-from functools import partial
+from dataclasses import dataclass
 
+import anyio
 import httpx2
 
 from obsspec.integrations.proxy.wire import Headers, end_to_end
@@ -14,6 +15,7 @@ from obsspec.values import ConfigError
 _CONNECT_S = 10.0
 _KEPT = 8  # connections that wait for the next request: all of them are looked at for each
 _KEPT_S = 2.0  # engines drop kept connections after 5 s
+AT_ONCE_S = 1.0  # a connection that had been closed when it was used says so on the way back of what was sent
 
 
 class UpstreamError(Exception):
@@ -28,13 +30,8 @@ class Upstream:
 
     def __init__(self, url: str) -> None:
         """`url` with or without `/v1`. Raises `ConfigError`."""
-        self.url = url.rstrip("/").removesuffix("/v1")
-        try:
-            parsed = httpx2.URL(self.url)
-        except httpx2.InvalidURL as error:
-            raise ConfigError(f"--upstream {url} is no URL ({error}): write http://host:port") from None
-        if parsed.scheme not in ("http", "https") or not parsed.host:
-            raise ConfigError(f"--upstream {url} is no URL of an engine: write http://host:port")
+        self.url = engine_root("--upstream", url)
+        parsed = httpx2.URL(self.url)
         self._host = parsed.netloc
         self._prefix = parsed.raw_path.rstrip(b"/")
         self.open = 0  # requests that are being answered
@@ -68,14 +65,15 @@ class Upstream:
             self.open -= 1
 
     async def _sent_again(self, method: str, target: bytes, headers: Headers, body: bytes) -> httpx2.Response:
-        """A connection that was kept may be dropped just as it is used again: then on a new one."""
+        """A connection that was kept may be dropped just as it is used again: then on a new one. Where that is not what
+        happened the engine may be at work on the request, or have been, and the client is told."""
         while True:
-            opened: list[str] = []
-            request = self._request(method, target, headers, body, trace=partial(_note, opened))
+            attempt = _Attempt()
+            request = self._request(method, target, headers, body, trace=attempt.note)
             try:
                 return await self._kept.send(request, stream=True)
             except (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError):
-                if opened:
+                if not attempt.met_a_dropped_connection:
                     raise
 
     def _request(
@@ -90,6 +88,37 @@ class Upstream:
         )
 
 
+@dataclass(slots=True)
+class _Attempt:
+    """What is known of a request before its answer begins."""
+
+    opened: bool = False  # a connection of its own
+    sent_s: float | None = None  # when all of it was
+
+    async def note(self, event: str, info: object) -> None:
+        if event.endswith("connect_tcp.started"):
+            self.opened = True
+        elif event.endswith("receive_response_headers.started"):
+            self.sent_s = anyio.current_time()
+
+    @property
+    def met_a_dropped_connection(self) -> bool:
+        """It failed on a kept one, and at once."""
+        return not self.opened and (self.sent_s is None or anyio.current_time() - self.sent_s < AT_ONCE_S)
+
+
+def engine_root(option: str, url: str) -> str:
+    """The URL that `option` gives, with or without `/v1`, without it. Raises `ConfigError`."""
+    root = url.rstrip("/").removesuffix("/v1")
+    try:
+        parsed = httpx2.URL(root)
+    except httpx2.InvalidURL as error:
+        raise ConfigError(f"{option} {url} is no URL ({error}): write http://host:port") from None
+    if parsed.scheme not in ("http", "https") or not parsed.host:
+        raise ConfigError(f"{option} {url} is no URL of an engine: write http://host:port")
+    return root
+
+
 def _client(kept: int) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(
         timeout=httpx2.Timeout(None, connect=_CONNECT_S),
@@ -97,11 +126,6 @@ def _client(kept: int) -> httpx2.AsyncClient:
         trust_env=False,
         follow_redirects=False,
     )
-
-
-async def _note(opened: list[str], event: str, info: object) -> None:
-    if event.endswith("connect_tcp.started"):
-        opened.append(event)
 
 
 def answer_headers(response: httpx2.Response) -> Headers:

@@ -18,6 +18,11 @@ from obsspec.values import Completion, GenerationKey, Observation
 class Turns(Continuation, Protocol):
     """The rules of a conversation, with its requests and answers in their terms."""
 
+    @property
+    def size(self) -> int:
+        """Bytes of the texts, or of the token ids, that are remembered."""
+        ...
+
     def key(self, asked: Asked) -> GenerationKey: ...
 
     def body(self, key: GenerationKey) -> bytes:
@@ -54,7 +59,7 @@ class Work:
     """What runs, or ran, for one node."""
 
     key: GenerationKey
-    headers: Headers
+    headers: Headers = field(repr=False)
     speculative: bool  # nobody has asked for it yet
     start_s: float
     stream: Stream = field(default_factory=Stream)

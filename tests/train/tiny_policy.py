@@ -130,7 +130,7 @@ class Guessing:
     @asynccontextmanager
     async def open(self, environment: Environment, seed: str) -> AsyncGenerator[WorldModel, None]:
         truth = oracle(seeded_answers(environment.task_id))
-        yield ScriptedWorldModel(truth, mixture(3, right=0.5, trouble=0.2))
+        yield ScriptedWorldModel(truth, mixture(seed, right=0.5, trouble=0.2))
 
 
 @asynccontextmanager

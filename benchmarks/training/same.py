@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.training.commands import obsspec, start_adapter
+from obsspec.models.adapter import read_adapter
 from obsspec.rollout.collector import RolloutResult
 from obsspec.rollout.equality import differences
 from obsspec.rollout.store import RunFolder
@@ -80,7 +81,12 @@ def learned(run: Path) -> list[dict[str, Any]]:
 
 
 def digest(run: Path, step: int) -> str:
-    return hashlib.sha256((run / "policy" / f"{step:06d}" / "adapter.safetensors").read_bytes()).hexdigest()
+    """Of the factors, byte for byte; the order of a file's metadata means nothing."""
+    factors = read_adapter(run / "policy" / f"{step:06d}" / "adapter.safetensors").tensors
+    digest = hashlib.sha256()
+    for name in sorted(factors):
+        digest.update(name.encode() + factors[name].tobytes())
+    return digest.hexdigest()
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from rich.console import Console
@@ -16,6 +17,11 @@ def wide_console() -> Console:
     """A terminal's own width; wide enough for the tables where output goes to a file or a pipe."""
     console = Console()
     return console if console.is_terminal else Console(width=TABLE_WIDTH)
+
+
+def without_password(url: str) -> str:
+    """As it may be printed."""
+    return re.sub(r"(?<=//)[^/?#]*@", "", url)
 
 
 def progress_bar(console: Console) -> Progress:

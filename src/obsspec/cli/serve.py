@@ -5,7 +5,7 @@ from __future__ import annotations
 import anyio
 from rich.console import Console
 
-from obsspec.cli.console import wide_console
+from obsspec.cli.console import wide_console, without_password
 from obsspec.integrations.proxy.figures import Figures
 from obsspec.integrations.proxy.settings import ServeSettings
 from obsspec.integrations.proxy.summary import summary
@@ -39,6 +39,7 @@ def serve(settings: ServeSettings) -> int:
 
 def _greet(console: Console, settings: ServeSettings, url: str) -> None:
     mode = "shadow: nothing is started early" if settings.shadow else "requests are started early"
-    console.print(f"{url}/v1 -> {settings.upstream} ({mode})", highlight=False, markup=False)
+    upstream = without_password(settings.upstream)
+    console.print(f"{url}/v1 -> {upstream} ({mode})", highlight=False, markup=False)
     if not settings.is_local:
         console.print("anyone who reaches this address can use the engine", style="yellow")

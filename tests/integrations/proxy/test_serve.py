@@ -33,6 +33,7 @@ async def serving(upstream: str, *options: str) -> AsyncGenerator[tuple[Process,
             line = await output.receive_until(b"\n", 4096)
         found = re.match(rb"(http://\S+)/v1 -> ", line)
         assert found is not None, line
+        assert b"very-secret" not in line
         yield process, found[1].decode(), output
     finally:
         if process.returncode is None:
@@ -54,7 +55,8 @@ async def test_it_serves_until_it_is_told_to_stop_and_says_what_came_of_it(stop:
     secret = {"authorization": "Bearer sk-very-secret", "x-goog-api-key": "very-secret"}
     async with loopback(Engine(first_s=0.05)) as server:
         direct = await Agent(server.url, headers=secret).run()
-        async with serving(server.url, "--no-gate") as (process, url, output):
+        engine = server.url.replace("//", "//user:very-secret@")
+        async with serving(engine, "--no-gate") as (process, url, output):
             assert url.startswith("http://127.0.0.1:")
             for _ in range(2):
                 assert await Agent(url, headers=secret).run() == direct

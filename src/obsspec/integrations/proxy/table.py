@@ -32,7 +32,8 @@ class Conversations:
         self._most = most
         self._most_bytes = most_bytes
         self._idle_s = idle_s
-        self._all: OrderedDict[Conversation, None] = OrderedDict()  # silent longest first
+        self._all: OrderedDict[Conversation, int] = OrderedDict()  # bytes as last counted; silent longest first
+        self._counted = 0
         self._places: dict[Place, list[Conversation]] = {}
         self._lengths: dict[str, Counter[int]] = {}
 
@@ -61,11 +62,14 @@ class Conversations:
             return None
         self._move(conversation, (asked.scope, prefixes[-1][1], len(asked.units)))
         self._all.move_to_end(conversation)
+        self._count(conversation)
         self._forget_beyond()
         return conversation, call
 
     def forget_idle(self, now_s: float) -> None:
-        self._forget_beyond()  # answers have come since they were asked for
+        for conversation in self._all:  # answers have come since they were asked for
+            self._count(conversation)
+        self._forget_beyond()
         for conversation in list(self._all):
             if now_s - conversation.asked_s < self._idle_s:
                 return
@@ -99,15 +103,18 @@ class Conversations:
             self._forget(silent)
         self._figures.sessions_opened += 1
         conversation = self._open(asked)
-        self._all[conversation] = None
+        self._all[conversation] = 0
         return conversation
+
+    def _count(self, conversation: Conversation) -> None:
+        size = conversation.size
+        self._counted += size - self._all[conversation]
+        self._all[conversation] = size
 
     def _forget_beyond(self) -> None:
         """Those that are too many in bytes."""
-        excess = self.size - self._most_bytes
-        for conversation in list(self._all) if excess > 0 else ():
-            if excess > 0 and not conversation.waits:
-                excess -= conversation.size
+        for conversation in list(self._all) if self._counted > self._most_bytes else ():
+            if self._counted > self._most_bytes and not conversation.waits:
                 self._figures.sessions_evicted += 1
                 self._forget(conversation)
 
@@ -143,7 +150,7 @@ class Conversations:
 
     def _forget(self, conversation: Conversation) -> None:
         self._leave(conversation)
-        self._all.pop(conversation, None)
+        self._counted -= self._all.pop(conversation, 0)
         conversation.close()
         conversation.check_quiescent()
 

@@ -34,11 +34,11 @@ def obsspec(*words: object, limit_s: float | None = None, fine: tuple[int, ...] 
         raise SystemExit(status)
 
 
-def start_adapter(out: Path) -> Path:
+def start_adapter(out: Path, minutes: float = 12.0) -> Path:
     """A weak one: a few minutes of training on recorded sessions."""
     if not (done := out / "start.done").exists():
         sessions, held_out = _recorded(out)
-        obsspec("train", "model", sessions, out / "start", "--held-out", held_out, "--minutes", 12)
+        obsspec("train", "model", sessions, out / "start", "--held-out", held_out, "--minutes", minutes)
         done.touch()
     return out / "start" / "adapter.safetensors"
 

@@ -34,7 +34,8 @@ from benchmarks.training.unseen import unseen
 from obsspec.tasks.suite import ALL
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-SOURCES = {"lm alone": "lm", "cascade": "rules,memory,replica,lm"}
+ALONE = "lm alone"
+SOURCES = {ALONE: "lm", "cascade": "rules,memory,replica,lm"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +114,7 @@ def arguments() -> argparse.ArgumentParser:
     parser.add_argument("--latency-tasks", type=int, default=20, help="held-out tasks for latency; 0: none")
     parser.add_argument("--name", default="training-co", help="of the files in docs/")
     parser.add_argument("--compare-options", default="", help="more options of `obsspec compare`")
+    parser.add_argument("--alone-options", default="", help="more of them, where the language model predicts alone")
     return parser
 
 
@@ -184,6 +186,7 @@ def latency_at(models: Models, step: int, label: str, options: argparse.Namespac
         folder = options.out / "measured" / f"policy-{step}" / f"{label.replace(' ', '-')}-{world}"
         result = folder.with_name(f"{folder.name}-of-{options.latency_tasks}.json")
         more = ["--tasks", options.latency_tasks, *options.compare_options.split()]
+        more += options.alone_options.split() if label == ALONE else []
         figures.append(
             compared(models.policy_at(step), models.world_version(world), SOURCES[label], folder, result, more)
         )

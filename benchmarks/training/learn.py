@@ -27,10 +27,11 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=120, help="held-out tasks, of the test split")
     parser.add_argument("--every", type=int, default=10, help="steps between two measured versions")
     parser.add_argument("--start", type=Path, help="the adapter to begin with; made when not given")
+    parser.add_argument("--start-minutes", type=float, default=5.0, help="how long the start is trained, if it is made")
     parser.add_argument("--name", default="training-policy", help="of the files in docs/")
     parser.add_argument("--policy-options", default=OPTIONS, help="options of `obsspec train policy`")
     options = parser.parse_args()
-    start = options.start or start_adapter(options.out)
+    start = options.start or start_adapter(options.out, options.start_minutes)
     run = options.out / "policy"
     train(start, run, options)
     rows = [measure(version, options) for version in kept(run, options.every)]

@@ -329,6 +329,15 @@ def test_a_position_of_another_log_is_refused(tmp_path: Path) -> None:
     write(tmp_path, "a", jobs(1))
     with pytest.raises(ConfigError, match="ends before byte"):
         Follower(tmp_path, {"a": 1 << 30}).poll()
+    with pytest.raises(ConfigError, match="no record at byte 7: it is not the file"):
+        Follower(tmp_path, {"a": 7}).poll()
+
+
+def test_a_folder_of_other_files_is_no_damaged_log(tmp_path: Path) -> None:
+    """A run folder instead of its transitions: nobody is told to cut its rollouts off."""
+    (tmp_path / "rollouts.jsonl").write_text('{"arm": "step-0"}\n')
+    with pytest.raises(ConfigError, match=r"no part of a transition log: give the folder of one, as RUN/transitions"):
+        Follower(tmp_path).poll()
 
 
 # What enters training -----------------------------------------------------------------------------------------------

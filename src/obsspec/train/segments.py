@@ -20,6 +20,7 @@ from obsspec.values import ConfigError
 Record = dict[str, Any]
 SUFFIX = ".jsonl"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_LINE = re.compile(rb"[0-9a-f]{8} \{")  # how each begins
 
 
 class TakenError(ConfigError):
@@ -102,7 +103,9 @@ def records(path: Path, begin: int = 0) -> Iterator[tuple[int, int, Record]]:
     with path.open("rb") as file:
         if begin > file.seek(0, os.SEEK_END):
             raise ConfigError(f"{path} ends before byte {begin}: it is not the file that this position was taken in")
-        file.seek(begin)
+        file.seek(max(0, begin - 1))
+        if begin and file.read(1) != b"\n":
+            raise ConfigError(f"{path} has no record at byte {begin}: it is not the file that this position was taken in")
         for line in file:
             if not line.endswith(b"\n"):
                 return
@@ -116,6 +119,8 @@ def record_at(path: Path, begin: int) -> Record:
 
 
 def _unpacked(path: Path, begin: int, line: bytes) -> Record:
+    if begin == 0 and not _LINE.match(line):
+        raise ConfigError(f"{path} is no part of a transition log: give the folder of one, as RUN/transitions")
     data = line[9:-1]
     try:
         if int(line[:8], 16) == crc32(data):

@@ -11,7 +11,7 @@ from typing import Any
 from obsspec.sandbox.spec import TerminalSandbox
 from obsspec.tasks.scripted import Final, ScriptedAgent
 from obsspec.tasks.task import Task, verify
-from obsspec.values import Exchange, Observation, ToolCall
+from obsspec.values import ConfigError, Exchange, Observation, ToolCall
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +72,16 @@ def save_sessions(path: Path, sessions: Iterable[Session]) -> None:
 
 
 def load_sessions(path: Path) -> list[Session]:
-    with path.open(encoding="utf-8") as file:
-        return [from_json(json.loads(line)) for line in file]
+    """Those of the whole lines: behind the last newline, one may just be written. Raises `ConfigError`."""
+    with path.open("rb") as file:
+        return [_read(path, number, line) for number, line in enumerate(file, 1) if line.endswith(b"\n")]
+
+
+def _read(path: Path, number: int, line: bytes) -> Session:
+    try:
+        return from_json(json.loads(line))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise ConfigError(f"line {number} of {path} is no session: give a file of `obsspec train record`") from None
 
 
 def _exchange_to_json(exchange: Exchange) -> dict[str, Any]:

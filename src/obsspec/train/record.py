@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from io import SEEK_END, FileIO
 from itertools import count as count_from
 from itertools import islice
 from pathlib import Path
 from random import Random
-from typing import TextIO
 
 import anyio
 
@@ -21,9 +21,11 @@ from obsspec.tasks.scripted import Manner, scripted_agent
 from obsspec.tasks.sessions import Session, load_sessions, record, to_json
 from obsspec.tasks.suite import ALL, SEEDS_PER_SUITE, make_task
 from obsspec.tasks.task import Difficulty, Split, Task, split_of
+from obsspec.values import ConfigError
 
 _MANNERS = {Manner.EXPLORER: 65, Manner.ORACLE: 20, Manner.BLUNDERER: 15}
 _DIFFICULTIES = {Difficulty.EASY: 85, Difficulty.MEDIUM: 15}
+_BEGIN = b'{"task_id": '  # of a line
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +61,14 @@ async def record_sessions(
     """Record until the file holds the first `wanted` sessions of the plan; only those with reward 1 are written.
 
     A session is written whole or, when this is cancelled or killed, not at all; the next call goes on from there.
+    Raises `ConfigError`, also for a file that holds something else, which is left as it is.
     """
+    for name, value, least in (("sessions", wanted, 1), ("parallel", parallel, 1), ("seed", seed, 0)):
+        if value < least:
+            raise ConfigError(f"--{name} must be at least {least}, got {value}")
     done = _recorded(path)
     todo = (p for p in islice(plans(split, seed), wanted) if (p.task.id, p.manner) not in done)
-    with path.open("a", encoding="utf-8") as file:
+    with path.open("ab", buffering=0) as file:
         recorder = _Recorder(file, Progress(len(done), 0, wanted), report)
         async with anyio.create_task_group() as group:
             for _ in range(parallel):
@@ -71,7 +77,7 @@ async def record_sessions(
 
 
 class _Recorder:
-    def __init__(self, file: TextIO, progress: Progress, report: Callable[[Progress], None]) -> None:
+    def __init__(self, file: FileIO, progress: Progress, report: Callable[[Progress], None]) -> None:
         self.progress = progress
         self._file, self._report = file, report
         self._sandboxes = LocalSandboxes()
@@ -85,18 +91,37 @@ class _Recorder:
     def _keep(self, session: Session) -> None:
         solved = session.reward == 1.0
         if solved:
-            self._file.write(json.dumps(to_json(session), ensure_ascii=False) + "\n")
-            self._file.flush()
+            self._write((json.dumps(to_json(session), ensure_ascii=False) + "\n").encode())
         p = self.progress
         self.progress = Progress(p.kept + solved, p.failed + (not solved), p.wanted)
         self._report(self.progress)
 
+    def _write(self, line: bytes) -> None:
+        before = self._file.seek(0, SEEK_END)
+        try:
+            while line:
+                line = line[self._file.write(line) :]
+        except OSError as error:
+            self._file.truncate(before)  # or the next line would be glued to half of this one
+            raise ConfigError(
+                f"can not write {self._file.name}: {error.strerror}; free some space, the same command goes on"
+            ) from None
+
 
 def _recorded(path: Path) -> set[tuple[str, str]]:
     """What the file holds already. A killed recorder may have left half a line at its end, which goes."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not path.exists():
-        return set()
-    with path.open("rb+") as file:
-        file.truncate(file.read().rfind(b"\n") + 1)
-    return {(session.task_id, session.agent) for session in load_sessions(path)}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            path.touch()
+            return set()
+        done = {(session.task_id, session.agent) for session in load_sessions(path)}
+        with path.open("rb+") as file:
+            content = file.read()
+            whole = content.rfind(b"\n") + 1
+            if not _BEGIN.startswith(content[whole:][: len(_BEGIN)]):
+                raise ConfigError(f"{path} holds something else than sessions: give another file")
+            file.truncate(whole)
+    except OSError as error:
+        raise ConfigError(f"can not write {path}: {error.strerror or error}") from None
+    return done

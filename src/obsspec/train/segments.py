@@ -105,7 +105,9 @@ def records(path: Path, begin: int = 0) -> Iterator[tuple[int, int, Record]]:
             raise ConfigError(f"{path} ends before byte {begin}: it is not the file that this position was taken in")
         file.seek(max(0, begin - 1))
         if begin and file.read(1) != b"\n":
-            raise ConfigError(f"{path} has no record at byte {begin}: it is not the file that this position was taken in")
+            raise ConfigError(
+                f"{path} has no record at byte {begin}: it is not the file that this position was taken in"
+            )
         for line in file:
             if not line.endswith(b"\n"):
                 return

@@ -29,6 +29,7 @@ from rich.table import Table
 from obsspec.compare.parts import open_parts
 from obsspec.compare.run import Parts
 from obsspec.compare.settings import CompareSettings
+from obsspec.compare.statistics import Estimate, reduction_estimate
 from obsspec.protocols import Policy
 from obsspec.rollout.accounting import Account
 from obsspec.rollout.async_collector import AsyncCollector
@@ -67,9 +68,9 @@ class Flight:
 
 @dataclass(slots=True)
 class Measured:
-    """One arm: when each rollout had been verified, in order, what all took, and the rollouts of a real engine."""
+    """One arm: what each round took, when each rollout had been verified, in order, and those of a real engine."""
 
-    seconds: float = 0.0
+    rounds_s: list[float] = field(default_factory=list[float])
     ended_s: list[float] = field(default_factory=list[float])
     agent_s: list[float] = field(default_factory=list[float])
     results: dict[str, RolloutResult] = field(default_factory=dict[str, RolloutResult])
@@ -81,7 +82,7 @@ class Measured:
     def per_h(self, ramp: int = 0) -> float:
         """Rollouts per hour; with a `ramp`, without the first and the last so many."""
         if not ramp:
-            return 3600 * len(self.ended_s) / self.seconds
+            return 3600 * len(self.ended_s) / sum(self.rounds_s)
         counted = self.ended_s[ramp : len(self.ended_s) - ramp]
         return 3600 * len(counted) / (counted[-1] - self.ended_s[ramp - 1])
 
@@ -161,7 +162,7 @@ async def measure_arm(
         began_s = anyio.current_time()
         account = await collect(arm[0], flight, parts.policy, speculation, real_jobs(tasks, settings, parts), see)
         seconds = anyio.current_time() - began_s
-    measured.seconds += seconds
+    measured.rounds_s.append(seconds)
     if account is not None:
         console.print(account_table(account))
     console.print(f"{name_of(arm)}: {len(tasks)} rollouts in {seconds:.1f} s", highlight=False)
@@ -213,7 +214,7 @@ async def simulate_arm(arm: tuple[bool, bool], flight: Flight, world: World, mod
 
     speculation = Speculation(models, SpeculationSettings(1, 1)) if arm[1] else None
     await collect(arm[0], flight, policy, speculation, jobs, see)
-    measured.seconds = anyio.current_time() - began_s
+    measured.rounds_s.append(anyio.current_time() - began_s)
     return measured
 
 
@@ -247,6 +248,12 @@ def simulate(
 # Results -------------------------------------------------------------------------------------------------------------
 
 
+def gain_over(base: Measured, measured: Measured) -> Estimate:
+    """Of rollouts per hour; rounds of the same rollouts are pairs."""
+    saved = reduction_estimate(base.rounds_s, measured.rounds_s)
+    return Estimate(*(1 / (1 - share) - 1 for share in (saved.value, saved.low, saved.high)))
+
+
 def report(
     kind: str,
     arms: dict[tuple[bool, bool], Measured],
@@ -255,25 +262,29 @@ def report(
     console: Console,
     same: dict[tuple[bool, bool], int] | None = None,
 ) -> None:
-    table = Table(title=f"Rollouts per hour, {kind}; gain over synchronous sequential", title_justify="left")
+    rounds = f", {len(arms[BASE].rounds_s)} rounds [95 %]" if same else ""
+    table = Table(title=f"Rollouts per hour, {kind}; gain over synchronous sequential{rounds}", title_justify="left")
     for name in ("collection", "per hour", "gain", "agent s", "identical"):
         table.add_column(name, justify="left" if name == "collection" else "right", no_wrap=True)
     rows: list[dict[str, Any]] = []
     for arm, measured in arms.items():
         gain = rates[arm] / rates[BASE] - 1
+        paired = gain_over(arms[BASE], measured)
         agent_s = sum(measured.agent_s) / len(measured.agent_s)
         identical = f"{same[arm]}/{len(measured.agent_s)}" if same else "-"
-        table.add_row(name_of(arm), f"{rates[arm]:,.0f}", f"{gain:+.0%}", f"{agent_s:.2f}", identical)
-        rows.append(
-            {"arm": name_of(arm), "per_h": rates[arm], "gain": gain, "agent_s": agent_s, "identical": identical}
-        )
+        shown = f"{gain:+.0%}" + (f" [{paired.low:+.0%}, {paired.high:+.0%}]" if same else "")
+        table.add_row(name_of(arm), f"{rates[arm]:,.0f}", shown, f"{agent_s:.2f}", identical)
+        rows.append({
+            "arm": name_of(arm), "per_h": rates[arm], "gain": gain, "agent_s": agent_s, "identical": identical,
+            "rounds_s": measured.rounds_s, "gain_ci": [paired.low, paired.high] if same else None,
+        })  # fmt: skip
     console.print(table)
     reached = rates[True, True] / rates[BASE]
     console.print(
         f"asynchronous speculative over synchronous sequential: {reached - 1:+.0%}, the goal is {GOAL - 1:+.0%}"
     )
     out.mkdir(parents=True, exist_ok=True)
-    (out / f"{kind}.json").write_text(json_text({"arms": rows}), encoding="utf-8")
+    (out / f"{kind}.json").write_text(json_text({"rounds": len(arms[BASE].rounds_s), "arms": rows}), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from typing import Any
 import anyio
 import pytest
 
+from obsspec.policy.retry import Retrying
 from obsspec.protocols import Policy
 from obsspec.rollout.async_collector import AsyncCollector
 from obsspec.rollout.attempts import Drop
@@ -22,6 +23,7 @@ from obsspec.tasks.task import Split
 from obsspec.testing import ScriptedPolicy, seeded_answers, terminal_script
 from obsspec.testing.delays import constant
 from obsspec.testing.environment import ScriptedEnvironment
+from obsspec.testing.policy import Request
 from obsspec.testing.scripts import toy_renderer
 from obsspec.train import collect
 from obsspec.train.collect import Collecting, first_version
@@ -31,7 +33,7 @@ from obsspec.train.rollout_settings import Flow, RolloutSettings
 from obsspec.train.rollouts import Rollouts
 from obsspec.train.transition_log import Follower
 from obsspec.train.versions import VersionFolder
-from obsspec.values import ConfigError
+from obsspec.values import ConfigError, EngineError
 from tests.models.test_merge import write_adapter
 
 pytestmark = pytest.mark.anyio
@@ -172,6 +174,33 @@ async def test_what_is_dropped_as_too_old_is_not_kept(tmp_path: Path) -> None:
     assert set(kept(tmp_path)) == {result.seed for result in results} - stale
 
 
+async def test_versions_that_come_while_a_request_is_made_again_are_all_known(tmp_path: Path) -> None:
+    """The only request fails on v0, is made again on v1, and v2 comes before it is answered."""
+
+    class Once:
+        @asynccontextmanager
+        async def open(self, adapter: Path, version: str) -> AsyncGenerator[Policy, None]:
+            def fault(request: Request) -> Exception | None:
+                return EngineError("away") if version == "v0" else None
+
+            script = terminal_script(final=0.2)
+            yield ScriptedPolicy(script, first_s=constant(0.05), fault=fault, weight_version=version)
+
+    async with open_live_policy(Once().open(tmp_path, "v0")) as live, anyio.create_task_group() as tasks:
+        collector = AsyncCollector(Retrying(live, first_wait_s=0.2), 1, max_staleness=9)
+        rollouts = Rollouts(live, Once(), collector, job)
+
+        async def publish() -> None:
+            await anyio.sleep(0.15)
+            await rollouts.publish(tmp_path, "v1")
+            await anyio.sleep(0.12)
+            await rollouts.publish(tmp_path, "v2")
+
+        tasks.start_soon(publish)
+        (result,) = await rollouts.collect(["task"], 0, "label")
+    assert result.trajectory.versions[0] == "v1"
+
+
 def test_a_policy_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no adapter"):
         first_version(tmp_path / "nothing.safetensors")
@@ -179,3 +208,28 @@ def test_a_policy_that_is_not_there_is_a_sentence(tmp_path: Path) -> None:
         first_version(tmp_path)
     with pytest.raises(ConfigError, match="--sandboxes"):
         CollectSettings(sandboxes=-1)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"policy": "nothing.safetensors"}, "no adapter"),
+        ({"policy": "text"}, "not a readable adapter"),
+        ({"families": "csvv"}, "--families: unknown csvv"),
+        ({"world_model": "nowhere"}, "--world-model"),
+        ({"world_model": "nothing.safetensors"}, "not a readable adapter"),
+    ],
+)
+def test_what_is_wrong_is_said_before_the_folder_is_bound_to_it(
+    wrong: dict[str, str], said: str, tmp_path: Path
+) -> None:
+    adapter(tmp_path / "a.safetensors")
+    (tmp_path / "text").write_text("text")
+
+    def collecting(policy: str = "a.safetensors", families: str = "all", world_model: str = "same") -> Collecting:
+        rollouts = RolloutSettings(world_model=world_model)
+        return Collecting(tmp_path / policy, tmp_path / "run", CollectSettings(families=families), rollouts)
+
+    with pytest.raises(ConfigError, match=said):
+        collecting(**wrong)
+    collecting()

@@ -9,7 +9,7 @@ from pathlib import Path
 from anyio.to_thread import run_sync
 
 from obsspec.rollout.accounting import Account
-from obsspec.rollout.async_collector import AsyncCollector
+from obsspec.rollout.async_collector import AsyncCollector, Collection
 from obsspec.rollout.attempts import Drop
 from obsspec.rollout.collector import Job, RolloutResult
 from obsspec.rollout.store import RunFolder
@@ -51,11 +51,14 @@ class Rollouts:
         """`collector` collects whole groups with `live`, directly or through something that wraps it."""
         self._live, self._serving, self._collector = live, serving, collector
         self._make_job, self._kept, self._account = make_job, kept, account or Account()
+        self._collection: Collection | None = None  # that is open
 
     async def publish(self, adapter: Path, name: str) -> None:
         """From here on, rollouts are sampled with this adapter."""
         if name != self._live.weight_version:
             await self._live.publish(self._serving.open(adapter, name))
+            if self._collection is not None:
+                self._collection.look()  # two updates while one request is made again would count as one
 
     async def collect(
         self,
@@ -74,14 +77,15 @@ class Rollouts:
         kept = self._kept.found if self._kept is not None else {}
         found = {job.rules.seed: kept[job.rules.seed] for job in jobs if job.rules.seed in kept}
         missing = _groups([job for job in jobs if job.rules.seed not in found])
-        async with self._collector.collect(missing, self._account) as collection:
-            async for attempts in collection:
+        async with self._collector.collect(missing, self._account) as self._collection:
+            async for attempts in self._collection:
                 for attempt in attempts:
                     result = found[attempt.job.rules.seed] = attempt.result
                     if self._kept is not None and attempt.drop not in _OUTDATED:
                         await self._kept.keep(step, result)
                     if seen is not None:
                         seen(result)
+        self._collection = None
         return [found[job.rules.seed] for job in jobs]
 
 

@@ -289,6 +289,14 @@ async def test_a_server_that_refuses_a_version_ends_the_publisher(tmp_path: Path
     assert list((tmp_path / "a").iterdir()) == []
 
 
+async def test_a_folder_without_versions_is_waited_for_and_said_once(tmp_path: Path) -> None:
+    said: list[str] = []
+    server = VllmAdapters("http://localhost:1", tmp_path / "a")
+    with anyio.move_on_after(0.1):
+        await Publisher(VersionFolder(tmp_path / "nowhere", "world"), server, keep_s=0, say=said.append).run(0.01)
+    assert said == [f"waiting for a first version in {tmp_path / 'nowhere'}"]
+
+
 async def test_e04_a_prediction_names_the_version_that_was_newest_when_it_was_asked_for(tmp_path: Path) -> None:
     done: list[Completion] = []
     async with opened(tmp_path) as place:

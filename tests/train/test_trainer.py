@@ -12,7 +12,9 @@ from obsspec.train.batches import Position, Source, pack  # noqa: E402
 from obsspec.train.encode import Example, Role, Span  # noqa: E402
 from obsspec.train.evaluate import evaluate  # noqa: E402
 from obsspec.train.llama import Llama  # noqa: E402
+from obsspec.train.run import Options  # noqa: E402
 from obsspec.train.trainer import ADAPTER, CHECKPOINT, LOG, Settings, Trainer  # noqa: E402
+from obsspec.values import ConfigError  # noqa: E402
 from tests.train.test_encode import RENDERER, session  # noqa: E402
 from tests.train.tiny import write_tiny  # noqa: E402
 
@@ -33,11 +35,11 @@ class Fixed(Source):
         return self._examples
 
 
-def trainer(folder: Path, lines: list[str], rate: float = 0.02) -> Trainer:
+def trainer(folder: Path, lines: list[str], *, rank: int = 4, alpha: float = 8.0) -> Trainer:
     torch.manual_seed(0)
     folder.mkdir(exist_ok=True)
-    model = Llama(write_tiny(folder / "tiny.gguf"), rank=4, alpha=8.0, dtype=torch.float32)
-    settings = Settings(minutes=1e6, learning_rate=rate, batch_tokens=24, warmup_steps=1)
+    model = Llama(write_tiny(folder / "tiny.gguf"), rank=rank, alpha=alpha, dtype=torch.float32)
+    settings = Settings(minutes=1e6, learning_rate=0.02, batch_tokens=24, warmup_steps=1)
     return Trainer(model, Fixed(6), examples(2), folder, settings, lines.append)
 
 
@@ -71,6 +73,32 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     for name, expected in factors(whole).items():
         # the learning rate depends on the time trained, which is not the same to the last microsecond
         torch.testing.assert_close(factors(second)[name], expected, rtol=1e-3, atol=1e-5)
+
+
+def test_a_folder_that_was_begun_with_other_adapters_is_refused(tmp_path: Path) -> None:
+    first = trainer(tmp_path / "run", [])
+    first.run(stop_at(first, 2))
+    for changes, said in (({"rank": 2}, "rank=4, now 2"), ({"alpha": 4.0}, r"alpha=8\.0, now 4")):
+        with pytest.raises(ConfigError, match=said):
+            trainer(tmp_path / "run", [], **changes).run(lambda: True)
+
+
+def test_a_file_is_no_folder(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    begun = trainer(tmp_path / "run", [])
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match="can not use the folder"):
+        Trainer(begun._model, Fixed(6), [], tmp_path / "file", begun._settings, print)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"minutes": 0}, {"minutes": 1, "learning_rate": -1}, {"minutes": 1, "batch_tokens": 0}]
+)
+def test_numbers_that_can_not_be_are_a_sentence(wrong: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match=f"--{list(wrong)[-1].replace('_', '-')} must be"):
+        Settings(**wrong)
+    with pytest.raises(ConfigError, match="--rank must be at least 1, got 0"):
+        Options(Path(), Path(), Path(), rank=0)
 
 
 def test_a_round_is_shuffled_by_its_number_and_resumes_in_the_middle() -> None:

@@ -18,8 +18,11 @@ torch = pytest.importorskip("torch")
 
 from obsspec.train.batches import collate  # noqa: E402
 from obsspec.train.transitions import FilterRules, examples, trainable  # noqa: E402
-from obsspec.train.world_settings import Order  # noqa: E402
+from obsspec.train.world import train_world  # noqa: E402
+from obsspec.train.world_settings import Order, WorldSettings  # noqa: E402
 from obsspec.train.world_trainer import WorldTrainer  # noqa: E402
+from obsspec.values import ConfigError  # noqa: E402
+from tests.models.test_merge import write_adapter  # noqa: E402
 from tests.train.test_transitions import everything, jobs, write  # noqa: E402
 from tests.train.world_process import tiny_world  # noqa: E402
 
@@ -160,6 +163,51 @@ def test_whatever_was_the_last_thing_it_did_the_next_trainer_goes_on(
     assert versions == sorted(path.name for path in (tmp_path / "whole" / "versions").iterdir())
     for name, expected in factors(whole).items():
         assert torch.equal(factors(resumed)[name], expected), name
+
+
+def test_a_full_disk_is_a_sentence_and_the_checkpoint_before_it_is_gone_on_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, out = tmp_path / "log", tmp_path / "out"
+    write(log, "a", jobs(12))
+    saved = torch.save
+
+    def fail_later(content: Any, file: Any) -> None:
+        if content["progress"]["round"] == 2:
+            file.write(b"half")
+            raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598")
+        saved(content, file)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "save", fail_later)
+        with pytest.raises(ConfigError, match=r"checkpoint\.pt \(no room\): free some space"):
+            tiny_world(log, out).run(never, follow=False)
+    resumed, whole = tiny_world(log, out), tiny_world(log, tmp_path / "whole")
+    assert resumed.progress.round == 1
+    for trained in (resumed, whole):
+        trained.run(never, follow=False)
+    assert lines(out) == lines(tmp_path / "whole")
+    assert not list(out.glob("*.part"))
+
+
+@pytest.mark.parametrize("content", [{"settings": {}, "state": {}}, None])
+def test_the_checkpoint_of_something_else_is_a_sentence(tmp_path: Path, content: Any) -> None:
+    torch.save(content, tmp_path / "checkpoint.pt") if content else (tmp_path / "checkpoint.pt").write_bytes(b"text")
+    with pytest.raises(ConfigError, match="no checkpoint of this command"):
+        tiny_world(tmp_path / "log", tmp_path)
+
+
+def test_what_is_wrong_is_said_before_the_folder_is_bound_to_it(tmp_path: Path) -> None:
+    start, log, run = tmp_path / "start.safetensors", tmp_path / "log", tmp_path / "run"
+    write_adapter(start, "model.layers.0.mlp.up_proj", 4, 8)
+    write(log, "a", jobs(1))
+    run.mkdir()
+    (run / "rollouts.jsonl").write_text('{"arm": "step-0"}\n')
+    wrong = [(tmp_path / "nothing", log), (start, run), (start, start), (start, tmp_path / "nothing")]
+    for adapter, place in wrong:
+        with pytest.raises(ConfigError, match=r"not a readable adapter|transition log: give the folder"):
+            train_world(adapter, place, tmp_path / "out", WorldSettings(), print, follow=False)
+    assert not (tmp_path / "out").exists()
 
 
 def test_mixed_replay_adds_rollouts_of_before_and_only_those(tmp_path: Path) -> None:

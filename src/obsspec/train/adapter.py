@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from obsspec.models.adapter import FORMAT, WHOLE, Adapter
@@ -15,11 +16,17 @@ from obsspec.values import ConfigError
 
 
 def save_adapter(model: Llama, path: Path) -> None:
-    """Write what is trained in float16, in one step: a reader sees the old file or the new one."""
+    """Write what is trained in float16, in one step: a reader sees the old file or the new one.
+
+    Raises `ConfigError` where there is no room.
+    """
     tensors = {name: t.to(torch.float16) for group in model.groups() for name, t in group.tensors().items()}
     lora = {"format": FORMAT, "alpha": str(model.alpha), "rank": str(model.rank)}
     part = path.with_suffix(".part")
-    save_file(tensors, part, lora if model.rank else {"format": WHOLE})
+    try:
+        save_file(tensors, part, lora if model.rank else {"format": WHOLE})
+    except SafetensorError as error:
+        raise ConfigError(f"can not write {path} ({error}): free some space there") from None
     part.chmod(0o644)
     part.replace(path)
 

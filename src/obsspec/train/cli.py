@@ -8,16 +8,18 @@ import os
 from dataclasses import replace
 from json import dumps
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import anyio
 from cyclopts import App, Parameter
 from rich.console import Console
 
-from obsspec.cli.console import progress_bar
+from obsspec.cli.console import check_json, progress_bar, write_json
 from obsspec.rollout.collector import RolloutResult
 from obsspec.tasks.task import Split
 from obsspec.train.account_table import account_table
+from obsspec.train.checks import at_least
 from obsspec.train.collect import Collecting
 from obsspec.train.collect_settings import CollectSettings
 from obsspec.train.policy_settings import PolicySettings
@@ -154,10 +156,11 @@ def evaluate(
     json
         Also write the figures to this file.
     """
+    at_least(SimpleNamespace(limit=limit, threads=threads), limit=1, threads=1)
+    check_json(json)
     score = _import("run", *_TORCH).measure(sessions, adapter, limit, threads, precision)
     _console.print(str(score))
-    if json is not None:
-        json.write_text(dumps(score.to_json(), indent=2) + "\n")
+    write_json(json, dumps(score.to_json(), indent=2) + "\n")
 
 
 @app.command
@@ -291,6 +294,7 @@ def publish(
     from obsspec.train.versions import VersionFolder
     from obsspec.train.vllm_adapters import VllmAdapters
 
+    at_least(SimpleNamespace(keep_s=keep_s), keep_s=0)
     server = VllmAdapters(url, folder, api_key=os.environ.get("OBSSPEC_API_KEY", ""))
     anyio.run(Publisher(VersionFolder(versions, role), server, keep_s=keep_s, say=_console.print).run)
 

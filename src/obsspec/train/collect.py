@@ -10,6 +10,7 @@ from pathlib import Path
 import anyio
 from anyio.to_thread import run_sync
 
+from obsspec.models.adapter import read_adapter
 from obsspec.rollout.accounting import Account
 from obsspec.rollout.collector import RolloutResult
 from obsspec.rollout.store import RunFolder
@@ -18,7 +19,7 @@ from obsspec.tasks.task import Split
 from obsspec.train.collect_settings import CollectSettings
 from obsspec.train.rollout_settings import RolloutSettings
 from obsspec.train.rollouts import Kept, Rollouts
-from obsspec.train.terminal import known_families, open_rollouts
+from obsspec.train.terminal import check_world_model, known_families, open_rollouts
 from obsspec.train.transition_log import TransitionWriter
 from obsspec.train.versions import VersionFolder
 from obsspec.values import ConfigError
@@ -36,6 +37,9 @@ class Collecting:
     """
 
     def __init__(self, policy: Path, out: Path, settings: CollectSettings, rollouts: RolloutSettings) -> None:
+        known_families(settings.families)  # what is wrong is said before the folder is bound to it
+        first_version(policy)
+        check_world_model(rollouts)
         self._policy, self._settings, self._rollouts = policy, settings, rollouts
         config = {"policy": str(policy), **settings.as_config(), **rollouts.as_config()}
         self._folder = RunFolder(out, config)
@@ -114,6 +118,7 @@ def first_version(policy: Path) -> tuple[Path, str, VersionFolder | None]:
         return first.adapter, first.name, versions
     if not policy.is_file():
         raise ConfigError(f"no adapter {policy}: give a file (.safetensors) or a folder of versions")
+    read_adapter(policy)
     with policy.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     return policy, f"policy-{digest[:8]}", None

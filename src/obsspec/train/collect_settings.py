@@ -8,8 +8,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from obsspec.tasks.task import Difficulty
+from obsspec.train.checks import at_least
 from obsspec.train.rollout_settings import Flow
-from obsspec.values import ConfigError
 
 
 def _help(text: str) -> Parameter:
@@ -38,11 +38,7 @@ class CollectSettings:
     retries: Annotated[int, _help("How often a dropped rollout is made again.")] = 0
 
     def __post_init__(self) -> None:
-        least = {"tasks": 1, "group": 1, "sandboxes": 0, "retries": 0, "max_staleness": 0}
-        for name, least_value in least.items():
-            value = getattr(self, name)
-            if value is not None and value < least_value:
-                raise ConfigError(f"--{name.replace('_', '-')} must be at least {least_value}, got {value}")
+        at_least(self, tasks=1, group=1, sandboxes=0, retries=0, max_staleness=0)
 
     @property
     def flow(self) -> Flow:

@@ -24,23 +24,24 @@ from transformers import PreTrainedTokenizerFast, PrinterCallback
 from trl import GRPOConfig
 
 from obsspec.integrations.trl.function import RolloutFunction, reward
-from obsspec.models.adapter import read_adapter
+from obsspec.models.adapter import Adapter, read_adapter
 from obsspec.models.tokenizer import load_vocabulary
 from obsspec.rollout.store import RunFolder
 from obsspec.tasks.suite import suite
 from obsspec.tasks.task import Split
 from obsspec.train.account_table import account_table
-from obsspec.train.adapter import model_of, save_adapter
+from obsspec.train.adapter import model_of, rank_of, save_adapter
 from obsspec.train.causal_lm import PackedCausalLM, tokenizer_of
 from obsspec.train.policy_log import Books, Log, Say, read_account
 from obsspec.train.policy_settings import Loss, PolicySettings
-from obsspec.train.policy_trainer import MarkComplete, MergeAfterStep, PackedGRPOTrainer, last_complete
+from obsspec.train.policy_trainer import MarkComplete, MergeAfterStep, PackedGRPOTrainer, last_complete, step_of
 from obsspec.train.rollout_settings import RolloutSettings
 from obsspec.train.rollouts import Kept
 from obsspec.train.run import keep_memory, working_type
-from obsspec.train.terminal import known_families, open_rollouts
+from obsspec.train.terminal import check_world_model, known_families, open_rollouts
 from obsspec.train.transition_log import TransitionWriter
 from obsspec.train.versions import VersionFolder
+from obsspec.values import ConfigError
 
 END = "<|im_end|>"
 TRAINER, VERSIONS, TRANSITIONS, LOG = "trainer", "policy", "transitions", "log.jsonl"
@@ -49,11 +50,18 @@ ENGINES, ACCOUNT = "engines", "account.json"
 
 def train_policy(start: Path, out: Path, settings: PolicySettings, rollouts: RolloutSettings, say: Say) -> None:
     """Train, or go on training, until `settings.steps`. Killed at any time, the same call goes on from there."""
+    families = known_families(settings.families)  # what is wrong is said before the folder is bound to it
+    check_world_model(rollouts)
+    adapter = read_adapter(start)
+    rank_of(adapter)
+    checkpoint = last_complete(out / TRAINER)
+    if checkpoint is not None and step_of(checkpoint) > settings.steps:
+        raise ConfigError(f"--steps {settings.steps}: the run has made {step_of(checkpoint)}, give as many or more")
     config = {"start": str(start), **settings.as_config(), **rollouts.as_config()}
     folder = RunFolder(out, config)
     keep_memory()
     torch.set_num_threads(settings.train_threads or len(os.sched_getaffinity(0)))
-    model = _model(start, settings)
+    model = _model(adapter, settings)
     versions = VersionFolder(out / VERSIONS, "policy")
     with ExitStack() as stack:
         log = stack.enter_context(TransitionWriter(out / TRANSITIONS, "policy"))
@@ -66,12 +74,10 @@ def train_policy(start: Path, out: Path, settings: PolicySettings, rollouts: Rol
             model.config.eos_token_id,
         )
         stack.enter_context(function)
-        families = known_families(settings.families)
         tasks = suite(Split.TRAIN, settings.tasks, families, settings.difficulty, settings.task_seed)
         tokenizer = tokenizer_of(load_vocabulary(), END)
         trainer = make_trainer(model, tokenizer, [task.id for task in tasks], function, out, settings, say)
         trainer.add_callback(Books(out / ACCOUNT, account))
-        checkpoint = last_complete(out / TRAINER)
         if checkpoint is not None:
             say(f"going on from {checkpoint.name}")
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -80,19 +86,22 @@ def train_policy(start: Path, out: Path, settings: PolicySettings, rollouts: Rol
     say(f"finished after {settings.steps} steps, adapter: {final.adapter}")
 
 
-def _model(start: Path, settings: PolicySettings) -> PackedCausalLM:
-    llama = model_of(read_adapter(start), working_type(settings.precision))
+def _model(adapter: Adapter, settings: PolicySettings) -> PackedCausalLM:
+    llama = model_of(adapter, working_type(settings.precision))
     return PackedCausalLM(llama, load_vocabulary().control(END))
 
 
 def saver(versions: VersionFolder, keep_every: int) -> Callable[[Any, Path], str]:
-    """Each step's adapter is a version; those between every so many go when the next one is there."""
+    """Each step's adapter is a version; of those before the last two, every so many are kept.
+
+    Who follows may just be opening the version before this one.
+    """
 
     def save(trainer: Any, path: Path) -> str:
         step = int(trainer.state.global_step)
         version = versions.publish(step, lambda p: save_adapter(trainer.model.llama, p), {"step": step})
         shutil.copyfile(version.adapter, path)
-        versions.drop(step - 1, unless=lambda number: number % keep_every == 0)
+        versions.drop(step - 2, unless=lambda number: number % keep_every == 0)
         return version.name
 
     return save

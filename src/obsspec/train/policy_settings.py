@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from obsspec.tasks.task import Difficulty
+from obsspec.train.checks import at_least, positive
 from obsspec.train.precision import Precision
 from obsspec.values import ConfigError
 
@@ -41,15 +42,14 @@ class PolicySettings:
     epsilon_high: Annotated[float, _help("Upper clip of the importance ratio; the lower one is 0.2.")] = 0.28
     clip: Annotated[float, _help("Largest norm of a gradient.")] = 1.0
     micro_batch: Annotated[int, _help("Rollouts in one pass of the model.")] = 8
-    keep_every: Annotated[int, _help("Of the adapters of all steps, every so many are kept.")] = 5
+    keep_every: Annotated[int, _help("Of the adapters before the last two, every so many are kept.")] = 5
     train_threads: Annotated[int, _help("CPU threads of the update; 0: all cores.")] = 0
     precision: Annotated[Precision, _help("Type of the matrix products of the update.")] = Precision.AUTO
     seed: Annotated[int, _help("Of the sampling and of the order of the tasks.")] = 0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "prompts", "tasks", "micro_batch", "keep_every"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
+        at_least(self, steps=1, prompts=1, tasks=1, micro_batch=1, keep_every=1, train_threads=0)
+        positive(self, "learning_rate", "epsilon_high", "clip")
         if self.group < 2:
             raise ConfigError(f"--group must be at least 2, got {self.group}: GRPO compares rollouts of a task")
         if self.prompts * self.group % self.micro_batch:

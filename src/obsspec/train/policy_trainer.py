@@ -48,4 +48,9 @@ class MarkComplete(TrainerCallback):
 def last_complete(folder: Path) -> Path | None:
     """The checkpoint to go on from."""
     done = [path.parent for path in folder.glob(f"checkpoint-*/{COMPLETE}")]
-    return max(done, key=lambda path: int(path.name.rpartition("-")[2]), default=None)
+    return max(done, key=step_of, default=None)
+
+
+def step_of(checkpoint: Path) -> int:
+    """After which it was made."""
+    return int(checkpoint.name.rpartition("-")[2])

@@ -32,10 +32,12 @@ class Publisher:
         self._silent = False
 
     async def run(self, poll_s: float = 1.0) -> None:
-        """Until cancelled; the newest version stays. A server that does not answer or is away is waited for.
+        """Until cancelled; the newest version stays. A first version, and a server that is away, are waited for.
 
         Raises `ConfigError` when it refuses a version.
         """
+        if await run_sync(self._versions.latest) is None:
+            self._say(f"waiting for a first version in {self._versions.path}")
         while True:
             try:
                 await self.once()

@@ -13,6 +13,7 @@ from itertools import count as count_from
 from itertools import islice
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import anyio
 
@@ -21,6 +22,7 @@ from obsspec.tasks.scripted import Manner, scripted_agent
 from obsspec.tasks.sessions import Session, load_sessions, record, to_json
 from obsspec.tasks.suite import ALL, SEEDS_PER_SUITE, make_task
 from obsspec.tasks.task import Difficulty, Split, Task, split_of
+from obsspec.train.checks import at_least
 from obsspec.values import ConfigError
 
 _MANNERS = {Manner.EXPLORER: 65, Manner.ORACLE: 20, Manner.BLUNDERER: 15}
@@ -63,9 +65,7 @@ async def record_sessions(
     A session is written whole or, when this is cancelled or killed, not at all; the next call goes on from there.
     Raises `ConfigError`, also for a file that holds something else, which is left as it is.
     """
-    for name, value, least in (("sessions", wanted, 1), ("parallel", parallel, 1), ("seed", seed, 0)):
-        if value < least:
-            raise ConfigError(f"--{name} must be at least {least}, got {value}")
+    at_least(SimpleNamespace(sessions=wanted, parallel=parallel, seed=seed), sessions=1, parallel=1, seed=0)
     done = _recorded(path)
     todo = (p for p in islice(plans(split, seed), wanted) if (p.task.id, p.manner) not in done)
     with path.open("ab", buffering=0) as file:

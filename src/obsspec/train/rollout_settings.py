@@ -9,6 +9,8 @@ from cyclopts import Parameter
 
 from obsspec.policy.llama_server import EngineMode
 from obsspec.rollout.rules import Limits
+from obsspec.sandbox.latency import LatencySpec
+from obsspec.train.checks import at_least
 from obsspec.values import ConfigError
 
 
@@ -64,8 +66,9 @@ class RolloutSettings:
         wrong = sorted(set(self.source_names) - set(SOURCES))
         if wrong or not self.source_names:
             raise ConfigError(f"--sources: unknown {', '.join(wrong) or '(nothing)'}; known: {', '.join(SOURCES)}")
-        if self.concurrency < 1 or self.depth < 0 or self.threads < 0:
-            raise ConfigError("--concurrency must be at least 1, --depth and --threads not negative")
+        at_least(self, concurrency=1, depth=0, threads=0, max_turns=1, max_turn_tokens=1, max_context=1)
+        if self.latency:
+            LatencySpec.parse(self.latency)
 
     @property
     def source_names(self) -> tuple[str, ...]:

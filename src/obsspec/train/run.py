@@ -19,6 +19,7 @@ from obsspec.models.tokenizer import load_vocabulary
 from obsspec.render.terminal import TerminalRenderer
 from obsspec.train.adapter import model_of
 from obsspec.train.batches import Source
+from obsspec.train.checks import at_least, positive
 from obsspec.train.encode import Example
 from obsspec.train.evaluate import Score, evaluate
 from obsspec.train.llama import Llama
@@ -40,6 +41,10 @@ class Options:
     alpha: float = 64.0
     threads: int = 1
     precision: Precision = Precision.AUTO
+
+    def __post_init__(self) -> None:
+        at_least(self, rank=1, threads=1)
+        positive(self, "alpha")
 
 
 def train(options: Options, settings: Settings, report: Callable[[str], None]) -> None:

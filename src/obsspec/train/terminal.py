@@ -11,6 +11,7 @@ from pathlib import Path
 import anyio
 
 from obsspec.compare.world import QUICK_TOOL_S
+from obsspec.models.adapter import read_adapter
 from obsspec.models.remerge import Merger
 from obsspec.models.tokenizer import load_vocabulary
 from obsspec.policy.llama_server import EngineSettings, cores_minus_one
@@ -71,6 +72,16 @@ def known_families(text: str) -> tuple[str, ...]:
     return names
 
 
+def check_world_model(settings: RolloutSettings) -> None:
+    """Raises `ConfigError` where there is none, before anything is begun."""
+    path = Path(settings.world_model)
+    if not settings.speculate or settings.world_model == "same" or path.is_dir():
+        return
+    if path.suffix != ".safetensors":
+        raise ConfigError(f"--world-model: {path} is no folder of versions: give 'same', an adapter, or such a folder")
+    read_adapter(path)
+
+
 @asynccontextmanager
 async def open_rollouts(
     settings: RolloutSettings,
@@ -89,6 +100,7 @@ async def open_rollouts(
     `folder`: for logs and files in passing. `seed`: of the sampling. `log`: where turns go.
     `account`: what keeps the books. `flow`: further limits of the collector. Raises `ConfigError`.
     """
+    check_world_model(settings)
     async with AsyncExitStack() as stack:
         renderer = TerminalRenderer(load_vocabulary())
         sandboxes = await _sandboxes(settings, stack)
@@ -137,18 +149,12 @@ async def _world(
     serving = EmbeddedServing(_engine(settings), folder, "world", merger)
     if path.suffix == ".safetensors":
         return await stack.enter_async_context(open_live_policy(serving.open(path, "world-frozen")))
-    versions = _versions(path)
+    versions = VersionFolder(path, "world")
     first = versions.latest()
     opened = serving.open(first.adapter, first.name) if first else serving.open(start, "world-start")
     live = await stack.enter_async_context(open_live_policy(opened))
     await stack.enter_async_context(_following(versions, live, serving))
     return live
-
-
-def _versions(path: Path) -> VersionFolder:
-    if not path.is_dir():
-        raise ConfigError(f"--world-model: {path} is no folder of versions: give 'same', an adapter, or such a folder")
-    return VersionFolder(path, "world")
 
 
 def _engine(settings: RolloutSettings) -> EngineSettings:

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from obsspec.train.adapter import save_adapter
 from obsspec.train.batches import Batch, Position, Source, collate, pack
+from obsspec.train.checkpoint import load_checkpoint, save_checkpoint
+from obsspec.train.checks import at_least, positive
 from obsspec.train.encode import Example
 from obsspec.train.evaluate import Score, evaluate
 from obsspec.train.llama import Llama
@@ -37,6 +37,10 @@ class Settings:
     seed: int = 0
     save_every_s: float = 180.0
     evaluate_every_s: float = 600.0
+
+    def __post_init__(self) -> None:
+        positive(self, "minutes", "learning_rate")
+        at_least(self, policy_weight=0, world_weight=0, batch_tokens=1)
 
     def rate(self, step: int, trained_s: float) -> float:
         left = max(0.0, 1.0 - trained_s / (self.minutes * 60))
@@ -75,7 +79,10 @@ class Trainer:
         self._model, self._source, self._held_out = model, source, held_out
         self._folder, self._settings, self._report = folder, settings, report
         self._optimizer = make_optimizer(model, settings.learning_rate)
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"can not use the folder {folder}: {error.strerror}") from None
 
     def run(self, stop: Callable[[], bool] = lambda: False) -> None:
         """Train until the time is used up or `stop()`; the adapter and a checkpoint are saved either way."""
@@ -143,19 +150,21 @@ class Trainer:
         self.state.saved_s = self.state.trained_s
         save_adapter(self._model, self._folder / ADAPTER)
         saved: dict[str, Any] = {
-            "settings": asdict(self._settings),
+            "settings": self._facts(),
             "state": asdict(self.state),
             "factors": {n: t for group in self._model.groups() for n, t in group.tensors().items()},
             "optimizer": self._optimizer.state_dict(),
         }
-        part = self._folder / f"{CHECKPOINT}.part"
-        torch.save(saved, part)
-        part.replace(self._folder / CHECKPOINT)
+        save_checkpoint(self._folder / CHECKPOINT, saved)
+
+    def _facts(self) -> dict[str, Any]:
+        """What a folder must agree on to be gone on with."""
+        return {**asdict(self._settings), "rank": self._model.rank, "alpha": self._model.alpha}
 
     def _resume(self) -> None:
-        saved = torch.load(self._folder / CHECKPOINT, weights_only=True)
-        now = asdict(self._settings)
-        changed = [name for name in now if saved["settings"].get(name) != now[name]]
+        saved = load_checkpoint(self._folder / CHECKPOINT, "settings", "state", "factors", "optimizer")
+        now = self._facts()
+        changed = [name for name in now if saved["settings"].get(name, now[name]) != now[name]]
         if changed:
             raise ConfigError(
                 f"{self._folder} was begun with {changed[0]}={saved['settings'].get(changed[0])}, "

@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from obsspec.train.checks import at_least, positive
 from obsspec.train.precision import Precision
 from obsspec.train.transitions import FilterRules
-from obsspec.values import ConfigError
 
 
 class Order(StrEnum):
@@ -50,9 +50,9 @@ class WorldSettings:
     seed: Annotated[int, _help("Of the replay.")] = 0
 
     def __post_init__(self) -> None:
-        for name in ("round", "batch_tokens", "max_tokens", "threads", "keep_every"):
-            if getattr(self, name) < 1:
-                raise ConfigError(f"--{name.replace('_', '-')} must be at least 1, got {getattr(self, name)}")
+        at_least(self, round=1, batch_tokens=1, max_tokens=1, threads=1, keep_every=1)
+        positive(self, "patience_s", "learning_rate", "clip")
+        _ = self.rules  # patterns that are none
 
     @property
     def rules(self) -> FilterRules:

@@ -8,7 +8,6 @@ is written before its version is published: killed at any moment, the trainer tr
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
@@ -16,10 +15,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import torch
-
 from obsspec.train.adapter import save_adapter
 from obsspec.train.batches import collate, fill
+from obsspec.train.checkpoint import load_checkpoint, save_checkpoint
 from obsspec.train.encode import Example
 from obsspec.train.evaluate import evaluate
 from obsspec.train.llama import Llama
@@ -27,6 +25,7 @@ from obsspec.train.replay import Replay, Round
 from obsspec.train.update import make_optimizer, update
 from obsspec.train.versions import VersionFolder
 from obsspec.train.world_settings import WorldSettings
+from obsspec.values import ConfigError
 
 CHECKPOINT, LOG = "checkpoint.pt", "log.jsonl"
 
@@ -116,15 +115,10 @@ class WorldTrainer:
             "factors": {n: t for group in self._model.groups() for n, t in group.tensors().items()},
             "optimizer": self._optimizer.state_dict(),
         }
-        part = self._folder / f"{CHECKPOINT}.part"
-        with part.open("wb") as file:
-            torch.save(saved, file)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(self._folder / CHECKPOINT)
+        save_checkpoint(self._folder / CHECKPOINT, saved)
 
     def _resume(self) -> None:
-        saved = torch.load(self._folder / CHECKPOINT, weights_only=True)
+        saved = load_checkpoint(self._folder / CHECKPOINT, "progress", "factors", "optimizer")
         self.progress = Progress(**saved["progress"])
         if self.progress.random is not None:
             version, state, gauss = self.progress.random
@@ -138,8 +132,11 @@ class WorldTrainer:
     def _note(self, figures: dict[str, Any]) -> None:
         now = self.progress
         line = {"round": now.round, "step": now.step, "observations": now.observations, **figures}
-        with (self._folder / LOG).open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        try:
+            with (self._folder / LOG).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(line) + "\n")
+        except OSError as error:
+            raise ConfigError(f"can not write {self._folder / LOG} ({error.strerror}): free some space there") from None
 
 
 def _mixed(news: Round, random: Random) -> Iterable[Example]:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,6 +20,11 @@ pytest.importorskip("trl")
 from obsspec.rollout.equality import differences  # noqa: E402
 from obsspec.rollout.store import RunFolder  # noqa: E402
 from obsspec.train.logprobs import log_probs  # noqa: E402
+from obsspec.train.policy import saver, train_policy  # noqa: E402
+from obsspec.train.policy_settings import PolicySettings  # noqa: E402
+from obsspec.train.rollout_settings import RolloutSettings  # noqa: E402
+from obsspec.train.versions import VersionFolder  # noqa: E402
+from obsspec.values import ConfigError  # noqa: E402
 from tests.train.test_transitions import everything, places  # noqa: E402
 from tests.train.tiny_policy import start_adapter, tiny_model, train  # noqa: E402
 
@@ -98,6 +104,35 @@ def test_ratios_are_against_the_recorded_logprobs(start: Path, tmp_path: Path) -
     recorded = {lp for results in made for r in results for lp in r.trajectory.logprobs if lp}
     used = batch["old_per_token_logps"][(batch["completion_mask"] * batch["tool_mask"]).bool()]
     assert {round(float(x), 5) for x in used} <= {round(x, 5) for x in recorded}
+
+
+def test_a_finished_run_is_not_trained_further_and_takes_no_fewer_steps(start: Path, tmp_path: Path) -> None:
+    train(start, tmp_path, 2, speculate=True, resumable=True)
+    before = log(tmp_path)
+    _, made, _ = train(start, tmp_path, 2, speculate=True, resumable=True)
+    assert (log(tmp_path), made) == (before, [])
+    with pytest.raises(ConfigError, match="--steps 1: the run has made 2"):
+        train_policy(start, tmp_path, PolicySettings(steps=1), RolloutSettings(), print)
+
+
+def test_a_version_outlives_the_next_one_for_whoever_is_just_opening_it(tmp_path: Path) -> None:
+    versions = VersionFolder(tmp_path / "policy", "policy")
+    model, save = tiny_model(start_adapter(tmp_path), tmp_path), saver(versions, 3)
+    for step in range(6):
+        save(SimpleNamespace(state=SimpleNamespace(global_step=step), model=model), tmp_path / "adapter")
+    assert sorted(int(path.name) for path in versions.path.iterdir()) == [0, 3, 4, 5]
+
+
+def test_what_is_wrong_is_said_before_the_folder_is_bound_to_it(start: Path, tmp_path: Path) -> None:
+    wrong = [
+        (tmp_path / "nothing", PolicySettings(), RolloutSettings(), "not a readable adapter"),
+        (start, PolicySettings(families="csvv"), RolloutSettings(), "--families"),
+        (start, PolicySettings(), RolloutSettings(world_model="nowhere"), "--world-model"),
+    ]
+    for adapter, settings, rollouts, said in wrong:
+        with pytest.raises(ConfigError, match=said):
+            train_policy(adapter, tmp_path / "out", settings, rollouts, print)
+    assert not (tmp_path / "out").exists()
 
 
 def test_killed_at_any_moment_the_run_has_every_step_and_every_turn_once(start: Path, tmp_path: Path) -> None:

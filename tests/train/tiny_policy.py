@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -186,10 +186,12 @@ def train(start: Path, out: Path, steps: int, *, speculate: bool, resumable: boo
     model, serving, made = tiny_model(start, out), TinyServing(out), list[Any]()
     settings = PolicySettings(**{**SETTINGS.as_config(), "steps": steps})
     options: dict[str, Any] = {"serving": serving, "speculate": speculate, "made": made}
-    if resumable:
-        options |= {"kept": Kept(RunFolder(out, {})), "log": TransitionWriter(out / "transitions", "policy")}
     save = saver(VersionFolder(out / "policy", "policy"), settings.keep_every)
-    with RolloutFunction(partial(tiny_rollouts, **options), save, END) as function:
+    with ExitStack() as stack:
+        if resumable:
+            log = stack.enter_context(TransitionWriter(out / "transitions", "policy"))
+            options |= {"kept": Kept(RunFolder(out, {})), "log": log}
+        function = stack.enter_context(RolloutFunction(partial(tiny_rollouts, **options), save, END))
         trainer: PackedGRPOTrainer = make_trainer(model, tokenizer(), PROMPTS, function, out, settings, say)
         checkpoint = last_complete(out / "trainer")
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)

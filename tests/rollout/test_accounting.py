@@ -102,6 +102,14 @@ async def test_books_are_stored_and_gone_on_with() -> None:
     assert Account.from_json(stored) == account
 
 
+async def test_books_that_were_stored_in_mid_flight_are_gone_on_with_as_if_the_rest_was_cancelled() -> None:
+    account = Account(dispatched=5)
+    account.delivered([attempt(1.0), attempt(0.0)])
+    gone_on = Account.from_json(json.loads(json.dumps(account.to_json())))
+    assert (gone_on.lost[Stage.COMPLETION], gone_on.drops[Drop.CANCELLED]) == (3, 3)
+    assert math.prod(gone_on.factors().values()) == pytest.approx(gone_on.used / gone_on.dispatched)
+
+
 async def test_the_table_says_it_all() -> None:
     account = Account(dispatched=3, train_s=40.0)
     account.dropped(attempt(drop=Drop.STALE))

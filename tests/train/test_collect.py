@@ -14,6 +14,7 @@ import pytest
 
 from obsspec.policy.retry import Retrying
 from obsspec.protocols import Policy
+from obsspec.rollout.accounting import Account
 from obsspec.rollout.async_collector import AsyncCollector
 from obsspec.rollout.attempts import Drop
 from obsspec.rollout.collector import Job, RolloutResult
@@ -112,6 +113,21 @@ async def test_rollouts_their_turns_and_their_books_are_in_the_folder(tmp_path: 
     account = json.loads((tmp_path / "run" / "account.json").read_text())
     assert account["books"]["dispatched"] == 6
     assert account["books"]["used"] + account["books"]["lost"]["signal"] == 6
+
+
+async def test_the_books_of_a_killed_collection_are_those_of_what_it_kept(tmp_path: Path) -> None:
+    stored: list[tuple[int, Account]] = []
+
+    def look(result: RolloutResult) -> None:
+        """What a kill now would leave."""
+        books = Account.from_json(json.loads((tmp_path / "run" / "account.json").read_text()))
+        stored.append((len(kept(tmp_path)), books))
+
+    await collecting(tmp_path, tasks=6).run(look)
+    for rollouts, books in stored:
+        assert books.used == rollouts, "groups of one"
+        assert books.dispatched == books.used + sum(books.lost.values())
+    assert stored[0][1].drops[Drop.CANCELLED] > 0
 
 
 async def test_an_interrupted_collection_keeps_complete_groups_and_makes_the_others_once(tmp_path: Path) -> None:

@@ -133,13 +133,20 @@ class Account:
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Account:
-        """The books that `to_json` wrote, to be gone on with. Raises `KeyError`."""
+        """The books that `to_json` wrote, to be gone on with; what was in flight then counts as cancelled.
+
+        Raises `KeyError`.
+        """
         books: dict[str, Any] = dict(content["books"])
         books["lost"] = {Stage(name): count for name, count in books["lost"].items()}
         books["lost_s"] = {Stage(name): seconds for name, seconds in books["lost_s"].items()}
         books["drops"] = {Drop(name): count for name, count in books["drops"].items()}
         books["spent"] = Seconds(**books["spent"])
-        return cls(**books)
+        account = cls(**books)
+        in_flight = account.dispatched - account.used - sum(account.lost.values())
+        account.lost[Stage.COMPLETION] += in_flight
+        account.drops[Drop.CANCELLED] += in_flight
+        return account
 
     def _lose(self, attempt: Attempt, stage: Stage) -> None:
         self._spend(attempt.seconds)

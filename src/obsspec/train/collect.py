@@ -43,7 +43,7 @@ class Collecting:
         self._policy, self._settings, self._rollouts = policy, settings, rollouts
         config = {"policy": str(policy), **settings.as_config(), **rollouts.as_config()}
         self._folder = RunFolder(out, config)
-        self.kept = Kept(self._folder)
+        self.kept = Kept(self._folder, self.store)
         there = (out / ACCOUNT).exists()
         self.account = Account.from_json(self._folder.read_json(ACCOUNT)) if there else Account()
 
@@ -62,11 +62,6 @@ class Collecting:
         """
         adapter, name, versions = first_version(self._policy)
         out, settings = self._folder.path, self._settings
-
-        def note(result: RolloutResult) -> None:
-            self.store()
-            seen(result)
-
         with ExitStack() as stack:
             log = stack.enter_context(TransitionWriter(out / TRANSITIONS, _LABEL))
             stack.callback(self.store)
@@ -81,7 +76,7 @@ class Collecting:
                 account=self.account,
                 flow=settings.flow,
             ) as rollouts:
-                return await collect_from(rollouts, versions, self.prompts, note)
+                return await collect_from(rollouts, versions, self.prompts, seen)
 
     def store(self) -> None:
         self._folder.write_json(ACCOUNT, self.account.to_json())

@@ -32,7 +32,7 @@ from obsspec.tasks.task import Split
 from obsspec.train.account_table import account_table
 from obsspec.train.adapter import model_of, rank_of, save_adapter
 from obsspec.train.causal_lm import PackedCausalLM, tokenizer_of
-from obsspec.train.policy_log import Books, Log, Say, read_account
+from obsspec.train.policy_log import Books, Log, Say, read_account, store_account
 from obsspec.train.policy_settings import Loss, PolicySettings
 from obsspec.train.policy_trainer import MarkComplete, MergeAfterStep, PackedGRPOTrainer, last_complete, step_of
 from obsspec.train.rollout_settings import RolloutSettings
@@ -65,7 +65,8 @@ def train_policy(start: Path, out: Path, settings: PolicySettings, rollouts: Rol
     versions = VersionFolder(out / VERSIONS, "policy")
     with ExitStack() as stack:
         log = stack.enter_context(TransitionWriter(out / TRANSITIONS, "policy"))
-        kept, account = Kept(folder), read_account(out / ACCOUNT)
+        account = read_account(out / ACCOUNT)
+        kept = Kept(folder, partial(store_account, out / ACCOUNT, account))
         function = RolloutFunction(
             partial(
                 open_rollouts, rollouts, folder=out / ENGINES, seed=settings.seed, kept=kept, log=log, account=account

@@ -21,6 +21,11 @@ def read_account(path: Path) -> Account:
     return Account.from_json(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else Account()
 
 
+def store_account(path: Path, account: Account) -> None:
+    """In one step."""
+    _replace(path, json_text(account.to_json()))
+
+
 class Books(TrainerCallback):
     """Adds the seconds of the update to the account, and stores it with the step."""
 
@@ -31,7 +36,7 @@ class Books(TrainerCallback):
         now = state.log_history[-1]
         if "step_time" in now:
             self._account.train_s += now["step_time"] - now["rollouts/collect_s"]
-            _replace(self._path, json_text(self._account.to_json()))
+            store_account(self._path, self._account)
 
 
 def _replace(path: Path, text: str) -> None:

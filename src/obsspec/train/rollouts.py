@@ -23,9 +23,13 @@ _OUTDATED = (Drop.STALE, Drop.MIXED_VERSIONS)  # nothing failed in them, but the
 
 @dataclass(slots=True)
 class Kept:
-    """The rollouts of a run on disk: a resumed run makes none of them again, but those in which a part failed."""
+    """The rollouts of a run on disk: a resumed run makes none of them again, but those in which a part failed.
+
+    `then`: is called after each that is kept.
+    """
 
     folder: RunFolder
+    then: Callable[[], None] = lambda: None
     found: dict[str, RolloutResult] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -33,6 +37,7 @@ class Kept:
 
     async def keep(self, step: int, result: RolloutResult) -> None:
         await run_sync(self.folder.append, f"step-{step}", result)
+        self.then()
 
 
 class Rollouts:

@@ -24,6 +24,7 @@ from obsspec.rollout.equality import differences
 from obsspec.rollout.rules import Limits, RolloutRules, turn_seed
 from obsspec.rollout.trajectory import Trajectory
 from obsspec.speculation.session import SpeculationSettings
+from obsspec.speculation.trace import SpeculationReport
 from obsspec.testing import ScriptedPolicy, run_virtual, terminal_script
 from obsspec.testing.delays import constant
 from obsspec.testing.policy import Request
@@ -559,6 +560,39 @@ async def test_a_log_that_can_not_be_written_ends_the_collection(tmp_path: Path)
     with TransitionWriter(tmp_path, "a") as log, pytest.raises(ConfigError, match="not of the training split"):
         async with AsyncCollector(engine(), 2, log=log).collect([[*team(1), outsider]]) as found:
             await everything(found)
+
+
+@pytest.mark.parametrize("number", [1, 2, 5])
+@pytest.mark.parametrize("where", ["begin", "committed", "ended"])
+async def test_a_log_that_fails_at_any_moment_leaves_nothing_and_the_books_in_balance(where: str, number: int) -> None:
+    class Full:
+        """A disk without room for the so manieth of these."""
+
+        def __init__(self) -> None:
+            self._left = number
+
+        def _write(self, what: str) -> None:
+            self._left -= what == where
+            if self._left <= 0:
+                raise ConfigError("no room")
+
+        def begin(self, job: Job) -> Full:
+            self._write("begin")
+            return self
+
+        def committed(self, trajectory: Trajectory, report: SpeculationReport | None) -> None:
+            self._write("committed")
+
+        def ended(self, result: RolloutResult) -> None:
+            self._write("ended")
+
+    policy, gauge, account = engine(), Gauge(), Account()
+    groups = [team(3, gauge, tool_s=1.0), team(3, gauge)]
+    with pytest.raises((ConfigError, ExceptionGroup)):
+        async with AsyncCollector(policy, 2, log=Full()).collect(groups, account) as found:
+            await everything(found)
+    assert (len(policy.open), gauge.now) == (0, 0)
+    assert account.dispatched == account.used + sum(account.lost.values()) > 0
 
 
 async def test_a_group_without_jobs_is_refused() -> None:

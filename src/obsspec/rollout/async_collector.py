@@ -262,12 +262,15 @@ class Collection:
 
     def _over(self, unit: _Unit, place: int, attempt: Attempt, log: RolloutLog | None) -> None:
         del unit.running[place]
+        unit.ended[place] = attempt  # the books have it, also if the log raises
         why, attempt.drop = attempt.drop or self._unusable(attempt), None
         if why is not None:
             self._drop(attempt, why)
         if log is not None:
             log.ended(attempt.result)
-        if not self._retried(unit, place, attempt):
+        if self._retried(unit, place, attempt):
+            del unit.ended[place]
+        else:
             self._end(unit, place, attempt)
 
     def _recheck(self, unit: _Unit) -> None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -38,7 +40,7 @@ def main() -> None:
     steps = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     steps = [step for step in steps if "reward" in step]
     result = {
-        "commands": [f"python -m benchmarks.training.learn {options.out} --minutes {options.minutes:g}"],
+        "commands": [f"python -m benchmarks.training.learn {shlex.join(sys.argv[1:])}"],
         "held_out": rows,
         "training": [{name: step.get(name) for name in NAMES} for step in steps],
     }

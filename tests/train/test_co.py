@@ -56,6 +56,26 @@ def test_a_process_that_says_what_is_wrong_is_not(tmp_path: Path) -> None:
         until_over(Child("policy", partial(refuse, tmp_path)), [])
 
 
+def refuse_in_a_group(out: Path) -> None:
+    raise ExceptionGroup("a task", [ConfigError("no such thing")])
+
+
+def test_what_a_task_of_it_says_is_a_line_and_so_is_an_interruption(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(ConfigError, match="said why above"):
+        until_over(Child("policy", partial(refuse_in_a_group, tmp_path)), [])
+    assert capfd.readouterr().err == "obsspec: no such thing\n"
+    child = Child("policy", partial(sleep, tmp_path))
+    deadline = time.monotonic() + WAIT_S
+    while not (tmp_path / "pid").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.kill(child.process.pid or 0, signal.SIGINT)
+    child.process.join(WAIT_S)
+    assert (child.process.exitcode, capfd.readouterr().err) == (130, "")
+
+
 def test_stopping_ends_it(tmp_path: Path) -> None:
     child = Child("world", partial(sleep, tmp_path))
     child.stop()

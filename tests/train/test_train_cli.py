@@ -48,6 +48,8 @@ def test_without_torch_the_fix_is_named(command: Callable[[], None], monkeypatch
         (lambda: cli.evaluate(HERE, HERE, threads=0), "--threads"),
         (lambda: cli.evaluate(HERE, HERE, json=HERE / "far" / "score.json"), "--json"),
         (lambda: cli.publish(HERE, "http://localhost:1", HERE, keep_s=-1), "--keep-s"),
+        (lambda: cli.publish(HERE, "localhost:8000", HERE), "http://HOST:PORT"),
+        (lambda: cli.publish(HERE, "http://localhost:99999", HERE), "http://HOST:PORT"),
         (lambda: task_of("nonsense"), "FAMILY-DIFFICULTY-SEED"),
         (lambda: task_of("files-easy-x"), "FAMILY-DIFFICULTY-SEED"),
     ],

@@ -10,12 +10,13 @@ from json import dumps
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Annotated, Any
+from urllib.parse import urlsplit
 
 import anyio
 from cyclopts import App, Parameter
 from rich.console import Console
 
-from obsspec.cli.console import check_json, progress_bar, write_json
+from obsspec.cli.console import check_json, progress_bar, without_password, write_json
 from obsspec.rollout.collector import RolloutResult
 from obsspec.tasks.task import Split
 from obsspec.train.account_table import account_table
@@ -295,6 +296,8 @@ def publish(
     from obsspec.train.vllm_adapters import VllmAdapters
 
     at_least(SimpleNamespace(keep_s=keep_s), keep_s=0)
+    if not _is_url(url):
+        raise ConfigError(f"{without_password(url)} is no URL of a server: write http://HOST:PORT")
     server = VllmAdapters(url, folder, api_key=os.environ.get("OBSSPEC_API_KEY", ""))
     anyio.run(Publisher(VersionFolder(versions, role), server, keep_s=keep_s, say=_console.print).run)
 
@@ -340,6 +343,14 @@ def co(
         run.World(*of_world, follow=False),
         _console.print,
     )
+
+
+def _is_url(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # no port
+        return False
 
 
 def _import(name: str, fix: str, *needs: str) -> Any:

@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rich.console import Console
 
 from obsspec.train.policy_settings import PolicySettings
 from obsspec.train.rollout_settings import RolloutSettings
 from obsspec.train.world_settings import WorldSettings
-from obsspec.values import ConfigError, EngineError
+from obsspec.values import ConfigError, EngineError, SandboxError
 
 _RESTARTS = 3  # of either process, each after it was killed
+_SAID = (ConfigError, EngineError, SandboxError)
+_INTERRUPTED = 130
 _WRONG = 2  # exit status of a process that said what is wrong
 _STOP_S = 60.0
 
@@ -100,9 +102,24 @@ def _inside(work: Work) -> None:
     threading.Thread(target=leave, daemon=True).start()
     try:
         work()
-    except (ConfigError, EngineError) as error:
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
+    except (*_SAID, BaseExceptionGroup) as raised:
+        error = _only(raised)
+        if error is None:
+            raise
         sys.stderr.write(f"obsspec: {error}\n")
         sys.exit(_WRONG)
+
+
+def _only(error: BaseException) -> BaseException | None:
+    """Of a group of nothing but errors that one line can say, the first."""
+    while isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        if group.split(_SAID)[1] is not None:
+            return None
+        error = group.exceptions[0]
+    return error
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,10 @@ from hypothesis import strategies as st
 from obsspec.protocols import Renderer
 from obsspec.render.hermes import HermesRenderer
 from obsspec.render.terminal import TerminalRenderer
-from obsspec.rollout.collector import Job, RolloutResult
+from obsspec.rollout.collector import Job, RolloutResult, Verdict
 from obsspec.rollout.loop import run_loop
 from obsspec.rollout.rules import Limits, RolloutRules
+from obsspec.rollout.trajectory import Trajectory
 from obsspec.speculation.session import SpeculationSettings, open_session
 from obsspec.tasks.task import Split
 from obsspec.testing import HermesScript, ScriptedPolicy, oracle, run_virtual, seeded_answers, terminal_script
@@ -228,6 +229,16 @@ def test_a_rollout_made_again_with_other_weights_branches_off_where_it_differs(t
     assert max(places(news.transitions).values()) == 1
     turns = {(r.seed, n) for r in first + second for n, _ in enumerate(r.trajectory.turns)}
     assert {(t.rollout, t.level) for t in news.transitions} == turns
+
+
+def test_a_rollout_that_was_dropped_and_made_again_the_same_ends_again(tmp_path: Path) -> None:
+    """As one that was too old when it was over: the last end is what became of it."""
+    (job,) = jobs(1)
+    for error in ("dropped: stale", "", ""):
+        trajectory = Trajectory("go", [1, 2], [0, 0], [0.0, 0.0], stop=StopReason.TURN_LIMIT, error=error)
+        with TransitionWriter(tmp_path, "a") as writer:
+            writer.begin(job).ended(RolloutResult("t", job.rules.seed, "g", trajectory, Verdict(1.0)))
+    assert [end.error for end in everything(tmp_path).ended] == ["dropped: stale", ""]
 
 
 def test_a_writer_that_is_killed_while_it_writes_leaves_whole_records(tmp_path: Path) -> None:

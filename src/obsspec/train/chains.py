@@ -64,8 +64,11 @@ def end_record(result: RolloutResult) -> Record:
 
 
 def said(record: Record) -> str:
-    """What makes two records of a rollout the same: their place, and the tokens they add. Not how long they took."""
-    names = ("kind", "after", "ids", "action", "frames", "stop")
+    """What makes two records of a rollout the same: their place, the tokens they add, and how it ended.
+
+    Not how long they took, nor which weights sampled the same tokens.
+    """
+    names = ("kind", "after", "ids", "action", "frames", "stop", "reward", "error")
     return json.dumps([record.get(name) for name in names])
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +22,9 @@ from obsspec.rollout.equality import differences  # noqa: E402
 from obsspec.rollout.store import RunFolder  # noqa: E402
 from obsspec.train.logprobs import log_probs  # noqa: E402
 from obsspec.train.policy import saver, train_policy  # noqa: E402
+from obsspec.train.policy_log import Log  # noqa: E402
 from obsspec.train.policy_settings import PolicySettings  # noqa: E402
+from obsspec.train.policy_trainer import MarkComplete, MergeAfterStep  # noqa: E402
 from obsspec.train.rollout_settings import RolloutSettings  # noqa: E402
 from obsspec.train.versions import VersionFolder  # noqa: E402
 from obsspec.values import ConfigError  # noqa: E402
@@ -150,6 +153,53 @@ def test_killed_at_any_moment_the_run_has_every_step_and_every_turn_once(start: 
     )
     seeds = [result.seed for _, result in RunFolder(killed, {}).results()]
     assert len(seeds) == len(set(seeds)) == steps * 8
+
+
+class Killed(BaseException):
+    """Nobody catches it."""
+
+
+@pytest.fixture(scope="module")
+def undisturbed(start: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("undisturbed")
+    train(start, out, 3, speculate=True, resumable=True)
+    return out
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [(Log, "on_log"), (MarkComplete, "on_save"), (MergeAfterStep, "on_optimizer_step"), (VersionFolder, "publish")],
+)
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_whatever_was_the_last_thing_it_did_the_next_run_goes_on(
+    owner: type, name: str, done: bool, start: Path, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = getattr(owner, name), count(1)
+
+    def do_and_die(*arguments: Any, **options: Any) -> Any:
+        second = next(calls) == 2
+        if second and not done:
+            raise Killed
+        result = real(*arguments, **options)
+        if second:
+            raise Killed
+        return result
+
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, do_and_die)
+        with pytest.raises(Killed):
+            train(start, tmp_path, 3, speculate=True, resumable=True)
+    train(start, tmp_path, 3, speculate=True, resumable=True)
+    assert left(tmp_path) == left(undisturbed)
+
+
+def left(out: Path) -> Any:
+    """Figures of the steps, turns, rollouts, and versions with the digests of their factors."""
+    figures = [[entry[n] for n in ("step", "loss", "reward", "grad_norm")] for entry in log(out)]
+    turns = places(everything(out / "transitions").transitions)
+    seeds = sorted(result.seed for _, result in RunFolder(out, {}).results())
+    names = [json.loads(file.read_text())["name"] for file in sorted((out / "policy").glob("*/manifest.json"))]
+    return figures, turns, seeds, names
 
 
 def run_until(steps: int, start: Path, out: Path, total: int) -> bool:

@@ -13,7 +13,7 @@ from obsspec.protocols import Policy
 from obsspec.testing.policy import ScriptedPolicy
 from obsspec.train.live import open_live_policy
 from obsspec.train.versions import VersionFolder, follow
-from obsspec.values import ConfigError
+from obsspec.values import ConfigError, EngineError
 from tests.models.test_merge import write_adapter
 
 
@@ -80,3 +80,38 @@ async def test_whoever_follows_serves_the_newest_version(versions: VersionFolder
                 while live.weight_version != published.name:  # noqa: ASYNC110 - the follower polls a folder
                     await anyio.sleep(0.01)
         tasks.cancel_scope.cancel()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("error", [ConfigError("cannot write"), EngineError("no memory")])
+async def test_a_version_that_does_not_open_is_skipped_and_said_once(
+    versions: VersionFolder, error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Refusing(Serving):
+        tries = 0
+
+        @asynccontextmanager
+        async def open(self, adapter: Path, version: str) -> AsyncGenerator[Policy, None]:
+            if "-000001-" in version:
+                self.tries += 1
+                raise error
+            async with super().open(adapter, version) as policy:
+                yield policy
+
+    serving = Refusing()
+    async with open_live_policy(serving.open(Path(), "start")) as live, anyio.create_task_group() as tasks:
+        refused = versions.publish(1, adapter(1), {})
+        tasks.start_soon(lambda: follow(versions, live, serving, poll_s=0.01))
+        with anyio.fail_after(5):
+            while not caplog.records:  # noqa: ASYNC110 - the follower polls a folder
+                await anyio.sleep(0.01)
+        await anyio.sleep(0.1)
+        assert live.weight_version == "start"
+        newer = versions.publish(2, adapter(2), {})
+        with anyio.fail_after(5):
+            while live.weight_version != newer.name:  # noqa: ASYNC110
+                await anyio.sleep(0.01)
+        tasks.cancel_scope.cancel()
+    assert serving.tries == 1
+    (record,) = caplog.records
+    assert record.getMessage() == f"{refused.name} is not served, start stays: {error}"

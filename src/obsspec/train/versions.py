@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 import os
 import shutil
 from collections.abc import Callable, Mapping
@@ -20,7 +21,9 @@ from anyio.to_thread import run_sync
 from obsspec.models.adapter import read_adapter
 from obsspec.train.live import LivePolicy
 from obsspec.train.weights import Serving
-from obsspec.values import ConfigError
+from obsspec.values import ConfigError, EngineError
+
+_log = logging.getLogger(__name__)
 
 ADAPTER, MANIFEST = "adapter.safetensors", "manifest.json"
 
@@ -96,12 +99,17 @@ class VersionFolder:
 async def follow(folder: VersionFolder, live: LivePolicy, serving: Serving, *, poll_s: float = 0.5) -> None:
     """Lets `live` serve the newest version whenever there is a newer one, until cancelled. Some may be skipped.
 
-    Errors of opening a version propagate; the one before it stays current.
+    One that does not open is skipped with a warning: the one before it stays current until the next.
     """
+    skipped = ""
     while True:
         newest = await run_sync(folder.latest)
-        if newest is not None and newest.name != live.weight_version:
-            await live.publish(serving.open(newest.adapter, newest.name))
+        if newest is not None and newest.name not in (live.weight_version, skipped):
+            try:
+                await live.publish(serving.open(newest.adapter, newest.name))
+            except (ConfigError, EngineError) as error:
+                skipped = newest.name
+                _log.warning("%s is not served, %s stays: %s", skipped, live.weight_version, error)
         await anyio.sleep(poll_s)
 
 

@@ -74,11 +74,14 @@ def family_of(task_id: str) -> str:
     return task_id.partition("-")[0]
 
 
-def evaluated(policy: Path, world: Path | str, result: Path, rollouts: Path, tasks: int) -> dict[str, Any]:
+def evaluated(
+    policy: Path, world: Path | str, result: Path, rollouts: Path, tasks: int, families: str = "all"
+) -> dict[str, Any]:
     """Reward and exact match on tasks of the test split, by `obsspec evaluate`; the rollouts are made once."""
     if not result.exists():
         result.parent.mkdir(parents=True, exist_ok=True)
-        options = ["--tasks", tasks, "--task-seed", 1, "--sandbox", "local", "--mode", "fast", "--concurrency", 4]
+        options = ["--tasks", tasks, "--families", families, "--task-seed", 1]
+        options += ["--sandbox", "local", "--mode", "fast", "--concurrency", 4]
         if world != "same":
             options += ["--threads", 2]  # an engine for each
         models = ("--policy", policy, "--world-model", world)

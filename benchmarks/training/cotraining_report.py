@@ -65,16 +65,15 @@ def _points(values: Sequence[float]) -> str:
 
 
 def _latencies(rows: Sequence[dict[str, Any]]) -> Table:
-    names = ("policy step", "sources", "pairs", "sequential s", "updated s", "frozen s", "updated - frozen s [95 %]")
-    table = _table("Agent latency", *names, "match updated", "match frozen")
+    names = ("policy step", "sources", "pairs", "sequential s", "updated -%", "frozen -%", "updated - frozen [95 %]")
+    table = _table("Agent latency, and by how much speculation reduces it", *names, "match updated", "match frozen")
     for row, label in ((row, label) for row in rows for label in LABELS if label in row):
         found = row[label]
-        value, low, high = found["difference_s"]
         sequential = sum(found["sequential_s"]) / 2
         table.add_row(
             *(str(row["step"]), label, str(found["pairs"]), f"{sequential:.2f}"),
-            *(f"{found[name]:.2f}" for name in ("updated_s", "frozen_s")),
-            f"{value:+.2f} [{low:+.2f}, {high:+.2f}]",
+            *(f"{100 * found[name][0]:.1f}" for name in ("updated_reduction", "frozen_reduction")),
+            _points(found["reduction_difference"]),
             *(f"{100 * found['match'][name]:.1f}" for name in ("updated", "frozen")),
         )
     return table

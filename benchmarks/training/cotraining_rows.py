@@ -59,7 +59,7 @@ def _matched(figures: dict[str, Any], tasks: Sequence[str]) -> list[float]:
 def latency_row(figures: list[dict[str, Any]], folders: list[Path]) -> dict[str, Any]:
     """From two results of `obsspec compare` on the same tasks and their run folders: updated, frozen."""
     updated, frozen = figures
-    ours, theirs = (speculative_latencies(folder) for folder in folders)
+    ours, theirs = (ratios(folder) for folder in folders)
     return {
         "pairs": updated["pairs"],
         "identical": [updated["identical"], frozen["identical"]],
@@ -68,16 +68,17 @@ def latency_row(figures: list[dict[str, Any]], folders: list[Path]) -> dict[str,
         "frozen_s": frozen["agent_s_speculative"],
         "updated_reduction": [updated["reduction"], *updated["reduction_ci"]],
         "frozen_reduction": [frozen["reduction"], *frozen["reduction_ci"]],
-        "difference_s": values(mean_estimate([ours[task] - theirs[task] for task in sorted(ours)])),
+        "reduction_difference": values(mean_estimate([theirs[task] - ours[task] for task in sorted(ours)])),
         "match": {"updated": updated["match"], "frozen": frozen["match"]},
     }
 
 
-def speculative_latencies(folder: Path) -> dict[str, float]:
-    """Mean agent latency of each task, speculative."""
+def ratios(folder: Path) -> dict[str, float]:
+    """Agent latency of each task, speculative over sequential in the same run: another run had another machine."""
     pairs = finished_pairs(RunFolder(folder, json.loads((folder / "config.json").read_text())))
     tasks = list(dict.fromkeys(pair.sequential.task_id for pair in pairs))
-    return dict(zip(tasks, task_latencies(pairs)[1], strict=True))
+    sequential, speculative = task_latencies(pairs)
+    return {task: after / before for task, before, after in zip(tasks, sequential, speculative, strict=True)}
 
 
 def values(estimate: Estimate) -> list[float]:

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.training.commands import evaluated, obsspec, start_adapter
+from obsspec.compare.statistics import mean_estimate
+from obsspec.rollout.store import RunFolder
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
 OPTIONS = "--prompts 6 --group 8 --mode fast --threads 2 --train-threads 2 --concurrency 12 --max-turns 8"
@@ -27,6 +29,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--minutes", type=float, default=120.0, help="time for the policy's steps")
     parser.add_argument("--tasks", type=int, default=120, help="held-out tasks, of the test split")
+    parser.add_argument("--families", default="all", help="of the tasks to train on and of the held-out ones")
     parser.add_argument("--every", type=int, default=10, help="steps between two measured versions")
     parser.add_argument("--start", type=Path, help="the adapter to begin with; made when not given")
     parser.add_argument("--start-minutes", type=float, default=5.0, help="how long the start is trained, if it is made")
@@ -37,6 +40,8 @@ def main() -> None:
     run = options.out / "policy"
     train(start, run, options)
     rows = [measure(version, options) for version in kept(run, options.every)]
+    for row in rows:
+        row["gain"] = gain(rows[0], row)
     steps = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     steps = [step for step in steps if "reward" in step]
     result = {
@@ -47,7 +52,8 @@ def main() -> None:
     (DOCS / f"{options.name}.json").write_text(json.dumps(result, indent=2) + "\n")
     draw(result, DOCS / f"{options.name}.png")
     for row in rows:
-        print(f"step {row['step']:>3}  held-out reward {row['reward']:.1%} of {row['tasks']}  match {row['match']:.1%}")  # noqa: T201
+        gained = "{:+.1%} [{:+.1%}, {:+.1%}]".format(*row["gain"])
+        print(f"step {row['step']:>3}  held-out reward {row['reward']:.1%} of {row['tasks']}  {gained}")  # noqa: T201
 
 
 NAMES = (
@@ -70,7 +76,7 @@ def train(start: Path, run: Path, options: argparse.Namespace) -> None:
     began = time.monotonic()
     try:
         if left > 0:
-            more = options.policy_options.split()
+            more = ["--families", options.families, *options.policy_options.split()]
             obsspec(
                 "train", "policy", start, run, "--steps", 10_000, "--keep-every", options.every, *more, limit_s=left
             )
@@ -87,11 +93,25 @@ def kept(run: Path, every: int) -> list[Path]:
 
 def measure(version: Path, options: argparse.Namespace) -> dict[str, Any]:
     result = options.out / "held-out" / f"{version.name}.json"
-    figures = evaluated(version / "adapter.safetensors", "same", result, result.with_suffix(""), options.tasks)
-    return {
-        "step": int(version.name),
-        **{name: figures[name] for name in ("tasks", "reward", "match", "match_nonempty")},
-    }
+    adapter, rollouts = version / "adapter.safetensors", result.with_suffix("")
+    figures = evaluated(adapter, "same", result, rollouts, options.tasks, options.families)
+    return {"step": int(version.name), **{name: figures[name] for name in MEASURED}, "rewards": rewards(rollouts)}
+
+
+MEASURED = ("tasks", "reward", "reward_per_family", "match", "match_nonempty")
+
+
+def rewards(rollouts: Path) -> dict[str, float]:
+    """Of each task."""
+    folder = RunFolder(rollouts, json.loads((rollouts / "config.json").read_text()))
+    return {result.task_id: result.verdict.reward for _, result in folder.results()}
+
+
+def gain(first: dict[str, Any], row: dict[str, Any]) -> list[float]:
+    """In reward over the first version, with the ends of its 95 % interval; a task is a pair."""
+    before, after = first["rewards"], row["rewards"]
+    estimate = mean_estimate([after[task] - before[task] for task in sorted(before)])
+    return [estimate.value, estimate.low, estimate.high]
 
 
 def draw(result: dict[str, Any], path: Path) -> None:

@@ -29,6 +29,7 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--minutes", type=float, default=120.0, help="time for the policy's steps")
     parser.add_argument("--tasks", type=int, default=120, help="held-out tasks, of the test split")
+    parser.add_argument("--steps", type=int, default=10_000, help="of the policy, unless time is over before")
     parser.add_argument("--families", default="all", help="of the tasks to train on and of the held-out ones")
     parser.add_argument("--every", type=int, default=10, help="steps between two measured versions")
     parser.add_argument("--start", type=Path, help="the adapter to begin with; made when not given")
@@ -78,7 +79,16 @@ def train(start: Path, run: Path, options: argparse.Namespace) -> None:
         if left > 0:
             more = ["--families", options.families, *options.policy_options.split()]
             obsspec(
-                "train", "policy", start, run, "--steps", 10_000, "--keep-every", options.every, *more, limit_s=left
+                "train",
+                "policy",
+                start,
+                run,
+                "--steps",
+                options.steps,
+                "--keep-every",
+                options.every,
+                *more,
+                limit_s=left,
             )
     finally:
         run.parent.mkdir(parents=True, exist_ok=True)

@@ -23,7 +23,7 @@ from obsspec.rollout.store import RunFolder  # noqa: E402
 from obsspec.train.logprobs import log_probs  # noqa: E402
 from obsspec.train.policy import saver, train_policy  # noqa: E402
 from obsspec.train.policy_log import Log  # noqa: E402
-from obsspec.train.policy_settings import PolicySettings  # noqa: E402
+from obsspec.train.policy_settings import PolicySettings, Schedule  # noqa: E402
 from obsspec.train.policy_trainer import MarkComplete, MergeAfterStep  # noqa: E402
 from obsspec.train.rollout_settings import RolloutSettings  # noqa: E402
 from obsspec.train.versions import VersionFolder  # noqa: E402
@@ -67,6 +67,16 @@ def test_padded_completions_are_scored_as_they_are_alone(start: Path, tmp_path: 
     plain = torch.log_softmax(hidden[:-1] @ model.llama.embedding.t(), -1).gather(1, ids[0, 3:8, None]).squeeze(1)
     torch.testing.assert_close(scored[0, :4], plain[-4:])
     assert scored[0, 4] == 0
+
+
+@pytest.mark.parametrize(
+    ("schedule", "rates"), [(Schedule.CONSTANT, [0.01, 0.01, 0.01]), (Schedule.LINEAR, [0.01, 0.02 / 3, 0.01 / 3])]
+)
+def test_the_learning_rate_stays_or_falls_to_nothing_at_the_last_step(
+    start: Path, tmp_path: Path, schedule: Schedule, rates: list[float]
+) -> None:
+    train(start, tmp_path, 3, speculate=False, schedule=schedule)
+    assert [entry["learning_rate"] for entry in log(tmp_path)] == pytest.approx(rates)
 
 
 @pytest.fixture(scope="module")

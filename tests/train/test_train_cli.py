@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from obsspec.train import cli
-from obsspec.train.policy_settings import PolicySettings
+from obsspec.train.policy_settings import PolicySettings, Schedule
 from obsspec.train.rollout_settings import RolloutSettings
 from obsspec.train.terminal import task_of
 from obsspec.train.world_settings import WorldSettings
@@ -61,3 +61,13 @@ def test_wrong_options_are_a_sentence(wrong: Callable[[], object], said: str) ->
 
 def test_a_task_is_found_by_its_id() -> None:
     assert task_of("files-easy-3").id == "files-easy-3"
+
+
+def test_a_run_may_get_more_steps_unless_its_learning_rate_depends_on_them() -> None:
+    def config(schedule: Schedule, steps: int) -> object:
+        return PolicySettings(schedule=schedule, steps=steps).as_config()
+
+    assert config(Schedule.CONSTANT, 5) == config(Schedule.CONSTANT, 6)
+    assert config(Schedule.LINEAR, 5) == config(Schedule.LINEAR, 5)
+    assert config(Schedule.LINEAR, 5) != config(Schedule.LINEAR, 6)
+    assert config(Schedule.LINEAR, 5) != config(Schedule.CONSTANT, 5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -180,11 +181,11 @@ def tiny_model(start: Path, folder: Path) -> PackedCausalLM:
     return PackedCausalLM(llama, END)
 
 
-def train(start: Path, out: Path, steps: int, *, speculate: bool, resumable: bool = False) -> Any:
+def train(start: Path, out: Path, steps: int, *, speculate: bool, resumable: bool = False, **changes: Any) -> Any:
     """(trainer, rollouts of each step, serving)"""
     torch.set_num_threads(1)
     model, serving, made = tiny_model(start, out), TinyServing(out), list[Any]()
-    settings = PolicySettings(**{**SETTINGS.as_config(), "steps": steps})
+    settings = replace(SETTINGS, steps=steps, **changes)
     options: dict[str, Any] = {"serving": serving, "speculate": speculate, "made": made}
     save = saver(VersionFolder(out / "policy", "policy"), settings.keep_every)
     with ExitStack() as stack:

@@ -133,7 +133,7 @@ def make_trainer(
         num_generations=settings.group,
         max_steps=settings.steps,
         learning_rate=settings.learning_rate,
-        lr_scheduler_type="constant",
+        lr_scheduler_type=settings.schedule.value,
         max_grad_norm=settings.clip,
         adam_beta2=0.95,
         weight_decay=0.0,

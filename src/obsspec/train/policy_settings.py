@@ -25,6 +25,13 @@ class Loss(StrEnum):
     TOKEN = "token"
 
 
+class Schedule(StrEnum):
+    """What becomes of the learning rate. What it shakes loose early settles only where it falls in the end."""
+
+    CONSTANT = "constant"
+    LINEAR = "linear"
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
@@ -35,7 +42,10 @@ class PolicySettings:
     families: Annotated[str, _help("Task families, comma-separated; 'all' for every one.")] = "all"
     difficulty: Annotated[Difficulty, _help("Difficulty of the tasks.")] = Difficulty.EASY
     task_seed: Annotated[int, _help("Which tasks; another seed, other tasks.")] = 0
-    learning_rate: Annotated[float, _help("Of AdamW, constant.")] = 5e-5
+    learning_rate: Annotated[float, _help("Of AdamW, at the first step.")] = 5e-5
+    schedule: Annotated[Schedule, _help("constant, or linear: the learning rate falls to 0 at --steps.")] = (
+        Schedule.CONSTANT
+    )
     loss: Annotated[Loss, _help("rollout: each rollout weighs the same; token: each token, so long ones more.")] = (
         Loss.ROLLOUT
     )
@@ -56,5 +66,6 @@ class PolicySettings:
             raise ConfigError(f"--micro-batch must divide prompts x group = {self.prompts * self.group}")
 
     def as_config(self) -> dict[str, Any]:
-        """What a run folder must agree on to be resumed. The number of steps may grow."""
-        return {name: value for name, value in asdict(self).items() if name != "steps"}
+        """What a run folder must agree on to be resumed. The number of steps may grow where nothing depends on it."""
+        loose = {"steps", "schedule"} if self.schedule == Schedule.CONSTANT else set[str]()
+        return {name: value for name, value in asdict(self).items() if name not in loose}

@@ -71,3 +71,7 @@ def test_a_run_may_get_more_steps_unless_its_learning_rate_depends_on_them() -> 
     assert config(Schedule.LINEAR, 5) == config(Schedule.LINEAR, 5)
     assert config(Schedule.LINEAR, 5) != config(Schedule.LINEAR, 6)
     assert config(Schedule.LINEAR, 5) != config(Schedule.CONSTANT, 5)
+
+
+def test_a_run_goes_on_with_the_rewards_it_was_begun_with() -> None:
+    assert PolicySettings().as_config() != PolicySettings(reward_unfinished=True).as_config()

@@ -23,7 +23,7 @@ from datasets import Dataset
 from transformers import PreTrainedTokenizerFast, PrinterCallback
 from trl import GRPOConfig
 
-from obsspec.integrations.trl.function import RolloutFunction, reward
+from obsspec.integrations.trl.function import RolloutFunction, finished_reward, reward
 from obsspec.models.adapter import Adapter, read_adapter
 from obsspec.models.tokenizer import load_vocabulary
 from obsspec.rollout.store import RunFolder
@@ -155,7 +155,7 @@ def make_trainer(
     )
     trainer = PackedGRPOTrainer(
         model=model,
-        reward_funcs=reward,
+        reward_funcs=reward if settings.reward_unfinished else finished_reward,
         args=args,
         train_dataset=Dataset.from_list([{"prompt": prompt} for prompt in order]),
         processing_class=tokenizer,

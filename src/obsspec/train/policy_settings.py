@@ -49,6 +49,10 @@ class PolicySettings:
     loss: Annotated[Loss, _help("rollout: each rollout weighs the same; token: each token, so long ones more.")] = (
         Loss.ROLLOUT
     )
+    reward_unfinished: Annotated[
+        bool,
+        _help("Let rollouts that ran into a limit keep their reward; else it is 0, or nothing tells a policy to end."),
+    ] = False
     epsilon_high: Annotated[float, _help("Upper clip of the importance ratio; the lower one is 0.2.")] = 0.28
     clip: Annotated[float, _help("Largest norm of a gradient.")] = 1.0
     micro_batch: Annotated[int, _help("Rollouts in one pass of the model.")] = 8
@@ -68,4 +72,6 @@ class PolicySettings:
     def as_config(self) -> dict[str, Any]:
         """What a run folder must agree on to be resumed. The number of steps may grow where nothing depends on it."""
         loose = {"steps", "schedule"} if self.schedule == Schedule.CONSTANT else set[str]()
+        if self.reward_unfinished:
+            loose.add("reward_unfinished")  # as in folders that do not say
         return {name: value for name, value in asdict(self).items() if name not in loose}

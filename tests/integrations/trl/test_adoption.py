@@ -18,7 +18,7 @@ from tokenizers import Tokenizer  # noqa: E402
 from tokenizers.models import WordLevel  # noqa: E402
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast  # noqa: E402
 
-from obsspec.integrations.trl import reward, rollout_func  # noqa: E402
+from obsspec.integrations.trl import finished_reward, reward, rollout_func  # noqa: E402
 from obsspec.integrations.trl.function import RolloutFunction, as_trl  # noqa: E402
 from obsspec.models.adapter import read_adapter  # noqa: E402
 from obsspec.protocols import Policy  # noqa: E402
@@ -157,3 +157,18 @@ def test_a_rollout_in_which_a_part_failed_has_no_reward_and_no_token() -> None:
     assert rows["verdict"] == [None, 1.0]
     assert (rows["completion_ids"], rows["env_mask"]) == ([[END], [2, 3]], [[0], [1, 1]])
     assert rows["logprobs"] == [[0.0], [-1, -2]]
+
+
+def test_a_rollout_that_ran_into_a_limit_earns_nothing_whatever_it_left_behind() -> None:
+    stops = (
+        StopReason.FINAL,
+        StopReason.TURN_LIMIT,
+        StopReason.CONTEXT_LIMIT,
+        StopReason.CUT,
+        StopReason.SANDBOX_ERROR,
+    )
+    results = [RolloutResult("t", stop, "g", Trajectory("x", stop=stop), Verdict(1.0)) for stop in stops]
+    rows = as_trl(results, END)
+    told = {"prompts": [], "completions": [], "verdict": rows["verdict"], "finished": rows["finished"]}
+    assert finished_reward(**told) == [1.0, 0.0, 0.0, 0.0, None]
+    assert reward(**told) == [1.0, 1.0, 1.0, 1.0, None]

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from obsspec.rollout.collector import RolloutResult
-from obsspec.values import EngineError, Outcome
+from obsspec.values import EngineError, Outcome, StopReason
 
 
 class Collects(Protocol):
@@ -99,7 +99,7 @@ class RolloutFunction:
 def as_trl(results: Sequence[RolloutResult], end: int) -> dict[str, list[Any]]:
     """The rollouts as TRL wants them. `env_mask` is 1 where the policy sampled; logprobs are those recorded there.
 
-    `verdict` is the reward, None for a rollout in which a part failed.
+    `verdict` is the reward, None for a rollout in which a part failed. `finished`: the policy ended it, and no limit.
     """
     out: dict[str, list[Any]] = {name: [] for name in ("prompt_ids", "completion_ids", "logprobs", "env_mask")}
     for result in results:
@@ -110,6 +110,7 @@ def as_trl(results: Sequence[RolloutResult], end: int) -> dict[str, list[Any]]:
         out["logprobs"].append(t.logprobs[start:stop] or [0.0])
         out["env_mask"].append(t.mask[start:stop] or [0])
     out["verdict"] = [None if r.trajectory.stop.is_error else r.verdict.reward for r in results]
+    out["finished"] = [r.trajectory.stop == StopReason.FINAL for r in results]
     return out
 
 
@@ -129,6 +130,7 @@ def _measure(trainer: Any, results: Sequence[RolloutResult], collect_s: float) -
     metrics["rollouts/collect_s"].append(collect_s)
     metrics["rollouts/agent_s"].append(_mean([r.trajectory.agent_s for r in good]))
     metrics["rollouts/turns"].append(_mean([len(r.trajectory.turns) for r in good]))
+    metrics["rollouts/finished"].append(_mean([r.trajectory.stop == StopReason.FINAL for r in good]))
     metrics["rollouts/failed"].append((len(results) - len(good)) / len(results))
     metrics["rollouts/attempts"].append(len(attempts) / len(results))
     if attempts:
@@ -142,3 +144,14 @@ def _mean(values: Sequence[float]) -> float:
 def reward(prompts: Any, completions: Any, verdict: list[float | None], **_: Any) -> list[float | None]:
     """The reward function that goes with a rollout function: what the verifier said."""
     return verdict
+
+
+def finished_reward(
+    prompts: Any, completions: Any, verdict: list[float | None], finished: list[bool], **_: Any
+) -> list[float | None]:
+    """What the verifier said, but 0 where a rollout ran into a limit.
+
+    A verifier that looks at what is left behind is content with a policy that never ends. Then going on costs nothing
+    and may still help, and ending is only ever blamed.
+    """
+    return [each if each is None or ended else 0.0 for each, ended in zip(verdict, finished, strict=True)]

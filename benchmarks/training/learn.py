@@ -33,7 +33,7 @@ def main() -> None:
     parser.add_argument("--families", default="all", help="of the tasks to train on and of the held-out ones")
     parser.add_argument("--every", type=int, default=10, help="steps between two measured versions")
     parser.add_argument("--start", type=Path, help="the adapter to begin with; made when not given")
-    parser.add_argument("--start-minutes", type=float, default=12.0, help="how long the start is trained, if it is made")
+    parser.add_argument("--start-minutes", type=float, default=12.0, help="how long the start is trained")
     parser.add_argument("--name", default="training-policy", help="of the files in docs/")
     parser.add_argument("--policy-options", default=OPTIONS, help="options of `obsspec train policy`")
     options = parser.parse_args()

@@ -26,7 +26,7 @@ class Loss(StrEnum):
 
 
 class Schedule(StrEnum):
-    """What becomes of the learning rate. What it shakes loose early settles only where it falls in the end."""
+    """What becomes of the learning rate over the steps."""
 
     CONSTANT = "constant"
     LINEAR = "linear"
@@ -35,7 +35,7 @@ class Schedule(StrEnum):
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
-    steps: Annotated[int, _help("Steps in all; a finished run goes on with more.")] = 50
+    steps: Annotated[int, _help("Steps in all; a finished run goes on with more if --schedule is constant.")] = 50
     prompts: Annotated[int, _help("Tasks of a step.")] = 8
     group: Annotated[int, _help("Rollouts of each task.")] = 8
     tasks: Annotated[int, _help("Tasks of the training split to draw from.")] = 1000

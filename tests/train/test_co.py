@@ -51,6 +51,23 @@ def test_a_process_that_was_killed_is_started_again(tmp_path: Path) -> None:
     assert "signal 9" in said[0]
 
 
+def end(out: Path) -> None:
+    """As the world trainer does when it is asked to stop: it finishes, and says nothing is wrong."""
+    with (out / "lives").open("a") as file:
+        file.write("x")
+    if len((out / "lives").read_text()) == 2:
+        raise ConfigError("enough")
+
+
+def test_one_that_goes_on_for_ever_was_stopped_when_it_ends_and_is_started_again(tmp_path: Path) -> None:
+    said: list[str] = []
+    with pytest.raises(ConfigError, match="said why above"):
+        until_over(Child("world", partial(end, tmp_path), endless=True), said)
+    assert said == ["the world trainer was stopped and is started again"]
+    until_over(Child("world", partial(end, tmp_path)), said)  # not so one that has an end
+    assert len((tmp_path / "lives").read_text()) == 3
+
+
 def test_a_process_that_says_what_is_wrong_is_not(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="said why above"):
         until_over(Child("policy", partial(refuse, tmp_path)), [])

@@ -36,6 +36,7 @@ from obsspec.train.transition_log import Follower
 from obsspec.train.versions import VersionFolder
 from obsspec.values import ConfigError, EngineError
 from tests.models.test_merge import write_adapter
+from tests.train.power import Power
 
 pytestmark = pytest.mark.anyio
 
@@ -150,6 +151,29 @@ async def test_an_interrupted_collection_keeps_complete_groups_and_makes_the_oth
     assert kept(tmp_path)[: len(before)] == before
     assert len(set(kept(tmp_path))) == len(kept(tmp_path)) == len(results) == 12
     assert set(turns(tmp_path).values()) == {1}
+
+
+async def test_after_a_power_failure_what_is_kept_has_all_its_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    power, lost, before = Power(monkeypatch), list[int](), list[str]()
+
+    def fail(result: RolloutResult) -> None:
+        if len(kept(tmp_path)) == 4 and not lost:
+            lost.append(power.fail(tmp_path / "run", tmp_path / "after" / "run"))
+            before.extend(kept(tmp_path / "after"))
+
+    await collecting(tmp_path, tasks=6).run(fail)
+    assert lost[0] > 0, "nobody forces turns to disk that may be made again"
+    assert len(before) == 4
+    again = Collecting(
+        tmp_path / "a.safetensors", tmp_path / "after" / "run", CollectSettings(tasks=6), RolloutSettings(concurrency=3)
+    )
+    await again.run(nobody)
+    made = [result for _, result in RunFolder(tmp_path / "after" / "run", again.config).results()]
+    assert sorted(r.seed for r in made) == sorted(kept(tmp_path))
+    assert set(turns(tmp_path / "after").values()) == {1}
+    assert set(turns(tmp_path / "after")) == {(r.seed, level) for r in made for level in range(len(r.trajectory.turns))}
 
 
 async def test_new_versions_are_followed_and_what_is_too_old_is_dropped_and_made_again(

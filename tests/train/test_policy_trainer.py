@@ -165,6 +165,26 @@ def test_killed_at_any_moment_the_run_has_every_step_and_every_turn_once(start: 
     assert len(seeds) == len(set(seeds)) == steps * 8
 
 
+def test_a_full_disk_is_a_sentence_and_the_checkpoint_before_it_is_gone_on_from(
+    start: Path, undisturbed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved = torch.save
+
+    def fail_later(content: Any, file: Any, *more: Any, **options: Any) -> None:
+        if "checkpoint-2" in str(file):
+            Path(file).write_bytes(b"half")
+            raise RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 704 vs 598")
+        saved(content, file, *more, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "save", fail_later)
+        with pytest.raises(ConfigError, match=r"checkpoint to .*trainer \(no room\): free some space"):
+            train(start, tmp_path, 3, speculate=True, resumable=True)
+    train(start, tmp_path, 3, speculate=True, resumable=True)
+    names = ("step", "loss", "reward")
+    assert [[e[n] for n in names] for e in log(tmp_path)] == [[e[n] for n in names] for e in log(undisturbed)]
+
+
 class Killed(BaseException):
     """Nobody catches it."""
 

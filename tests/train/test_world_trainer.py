@@ -16,14 +16,17 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from obsspec.testing import run_virtual  # noqa: E402
 from obsspec.train.batches import collate  # noqa: E402
+from obsspec.train.transition_log import TransitionWriter  # noqa: E402
 from obsspec.train.transitions import FilterRules, examples, trainable  # noqa: E402
 from obsspec.train.world import train_world  # noqa: E402
 from obsspec.train.world_settings import Order, WorldSettings  # noqa: E402
 from obsspec.train.world_trainer import WorldTrainer  # noqa: E402
 from obsspec.values import ConfigError  # noqa: E402
 from tests.models.test_merge import write_adapter  # noqa: E402
-from tests.train.test_transitions import everything, jobs, write  # noqa: E402
+from tests.train.power import Power  # noqa: E402
+from tests.train.test_transitions import collect, everything, jobs, write  # noqa: E402
 from tests.train.world_process import tiny_world  # noqa: E402
 
 ROOT = Path(__file__).parent.parent.parent
@@ -188,6 +191,21 @@ def test_a_full_disk_is_a_sentence_and_the_checkpoint_before_it_is_gone_on_from(
         trained.run(never, follow=False)
     assert lines(out) == lines(tmp_path / "whole")
     assert not list(out.glob("*.part"))
+
+
+def test_after_a_power_failure_the_log_holds_what_was_trained_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    power, log, after = Power(monkeypatch), tmp_path / "log", tmp_path / "after"
+    writer = TransitionWriter(log, "a")
+    run_virtual(collect, writer, jobs(12))
+    assert power.fail(log, tmp_path / "before") > 0, "nobody has forced it to disk yet"
+    trained = tiny_world(log, tmp_path / "out")
+    trained.run(never, follow=False)
+    power.fail(log, after)
+    resumed = tiny_world(after, tmp_path / "out")
+    resumed.run(never, follow=False)
+    assert resumed.progress.observations == trained.progress.observations > 0
 
 
 @pytest.mark.parametrize("content", [{"settings": {}, "state": {}}, None])

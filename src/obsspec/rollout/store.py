@@ -69,7 +69,10 @@ class RunFolder:
         target = self.path / name
         partial = target.with_suffix(target.suffix + ".part")
         try:
-            partial.write_text(json_text(content), encoding="utf-8")
+            with partial.open("w", encoding="utf-8") as file:
+                file.write(json_text(content))
+                file.flush()
+                os.fsync(file.fileno())
             partial.replace(target)
         except OSError as error:
             raise ConfigError(f"can not write {target}: {error.strerror or error}") from error

@@ -36,7 +36,7 @@ def train_together(policy: Work, follow: Work, finish: Work, say: Say) -> None:
     One that is killed is started again, some times, and has to know how to go on. Raises `ConfigError` when one fails
     for good; the others are stopped then.
     """
-    following, acting = Child("world", follow), Child("policy", policy)
+    following, acting = Child("world", follow, endless=True), Child("policy", policy)
     try:
         while acting.running:
             wait([child.process.sentinel for child in (acting, following) if child.running])
@@ -56,10 +56,13 @@ def train_together(policy: Work, follow: Work, finish: Work, say: Say) -> None:
 
 
 class Child:
-    """A process that is started again when it is killed. It ends with this process, however that ends."""
+    """A process that is started again when it is killed. It ends with this process, however that ends.
 
-    def __init__(self, name: str, work: Work) -> None:
-        self._name, self._work = name, work
+    `endless`: of itself it does not end, so somebody else has stopped it when it does.
+    """
+
+    def __init__(self, name: str, work: Work, *, endless: bool = False) -> None:
+        self._name, self._work, self._endless = name, work, endless
         self._restarts = 0
         self.running = True
         self.process = self._start()
@@ -74,14 +77,15 @@ class Child:
         status = self.process.exitcode
         if status is None or not self.running:
             return
-        if status == 0:
+        if status == 0 and not self._endless:
             self.running = False
             return
         if status > 0 or self._restarts == _RESTARTS:
             why = "said why above" if status == _WRONG else f"ended with status {status}"
             raise ConfigError(f"the {self._name} trainer {why}: the same command goes on from its checkpoint")
         self._restarts += 1
-        say(f"the {self._name} trainer was killed (signal {-status}) and is started again")
+        how = f"killed (signal {-status})" if status else "stopped"
+        say(f"the {self._name} trainer was {how} and is started again")
         self.process = self._start()
 
     def stop(self) -> None:

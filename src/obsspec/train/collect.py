@@ -41,8 +41,8 @@ class Collecting:
         first_version(policy)
         check_world_model(rollouts)
         self._policy, self._settings, self._rollouts = policy, settings, rollouts
-        config = {"policy": str(policy), **settings.as_config(), **rollouts.as_config()}
-        self._folder = RunFolder(out, config)
+        self.config = {"policy": str(policy), **settings.as_config(), **rollouts.as_config()}
+        self._folder = RunFolder(out, self.config)
         self.kept = Kept(self._folder, self.store)
         there = (out / ACCOUNT).exists()
         self.account = Account.from_json(self._folder.read_json(ACCOUNT)) if there else Account()
@@ -64,6 +64,7 @@ class Collecting:
         out, settings = self._folder.path, self._settings
         with ExitStack() as stack:
             log = stack.enter_context(TransitionWriter(out / TRANSITIONS, _LABEL))
+            self.kept.before = log.sync  # what is kept is not made again, and so not written down again
             stack.callback(self.store)
             async with open_rollouts(
                 self._rollouts,

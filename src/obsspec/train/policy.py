@@ -66,7 +66,7 @@ def train_policy(start: Path, out: Path, settings: PolicySettings, rollouts: Rol
     with ExitStack() as stack:
         log = stack.enter_context(TransitionWriter(out / TRANSITIONS, "policy"))
         account = read_account(out / ACCOUNT)
-        kept = Kept(folder, partial(store_account, out / ACCOUNT, account))
+        kept = Kept(folder, partial(store_account, out / ACCOUNT, account), before=log.sync)
         function = RolloutFunction(
             partial(
                 open_rollouts, rollouts, folder=out / ENGINES, seed=settings.seed, kept=kept, log=log, account=account

@@ -12,6 +12,7 @@ from transformers import TrainerCallback
 
 from obsspec.rollout.accounting import Account
 from obsspec.rollout.store import json_text
+from obsspec.train.disk import replace_text
 
 Say = Callable[[Any], None]  # a line of text, or a table
 
@@ -23,7 +24,7 @@ def read_account(path: Path) -> Account:
 
 def store_account(path: Path, account: Account) -> None:
     """In one step."""
-    _replace(path, json_text(account.to_json()))
+    replace_text(path, json_text(account.to_json()))
 
 
 class Books(TrainerCallback):
@@ -39,12 +40,6 @@ class Books(TrainerCallback):
             store_account(self._path, self._account)
 
 
-def _replace(path: Path, text: str) -> None:
-    part = path.with_suffix(".part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
-
-
 class Log(TrainerCallback):
     """One line for each step, the file written anew from what the trainer knows: a resumed run repeats nothing."""
 
@@ -52,7 +47,7 @@ class Log(TrainerCallback):
         self._path, self._steps, self._say = path, steps, say
 
     def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        _replace(self._path, "".join(json.dumps(entry) + "\n" for entry in state.log_history))
+        replace_text(self._path, "".join(json.dumps(entry) + "\n" for entry in state.log_history))
         now = state.log_history[-1]
         if "reward" in now:
             update_s = now["step_time"] - now["rollouts/collect_s"]

@@ -10,6 +10,8 @@ from transformers import TrainerCallback
 
 from obsspec.integrations.trl.trainer import RecordedGRPOTrainer
 from obsspec.train.causal_lm import PackedCausalLM
+from obsspec.train.disk import to_disk
+from obsspec.values import ConfigError
 
 COMPLETE = "complete"
 
@@ -20,6 +22,18 @@ class PackedGRPOTrainer(RecordedGRPOTrainer):
     ) -> tuple[Any, Any, None]:
         logps, entropies = model.score(input_ids, attention_mask, logits_to_keep)
         return logps, entropies, None
+
+    def _save_checkpoint(self, *args: Any, **options: Any) -> None:
+        try:
+            super()._save_checkpoint(*args, **options)
+        except (OSError, RuntimeError) as error:
+            if isinstance(error, RuntimeError) and "inline_container" not in str(error):  # torch's file format
+                raise
+            reason = error.strerror if isinstance(error, OSError) else "no room"
+            raise ConfigError(
+                f"can not write a checkpoint to {self.args.output_dir} ({reason}): free some space there, "
+                "the same command goes on"
+            ) from error
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """None is wanted."""
@@ -39,10 +53,13 @@ class MergeAfterStep(TrainerCallback):
 
 
 class MarkComplete(TrainerCallback):
-    """A checkpoint counts once everything of it is on disk."""
+    """A checkpoint counts once everything of it is on disk, also after a power failure."""
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        (Path(args.output_dir) / f"checkpoint-{state.global_step}" / COMPLETE).touch()
+        checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        to_disk(*(path for path in checkpoint.rglob("*") if path.is_file()), checkpoint)
+        (checkpoint / COMPLETE).touch()
+        to_disk(checkpoint, checkpoint.parent)
 
 
 def last_complete(folder: Path) -> Path | None:

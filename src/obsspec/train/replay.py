@@ -65,6 +65,10 @@ class Replay:
                 return None
         return self._round(new)
 
+    def make_durable(self) -> None:
+        """A position that was handed out is one of the log also after a power failure."""
+        self._follower.make_durable()
+
     def _round(self, new: list[Transition]) -> Round:
         new.sort(key=lambda turn: turn.order)
         fresh, left_out = examples(new, self.rules)

@@ -25,17 +25,19 @@ _OUTDATED = (Drop.STALE, Drop.MIXED_VERSIONS)  # nothing failed in them, but the
 class Kept:
     """The rollouts of a run on disk: a resumed run makes none of them again, but those in which a part failed.
 
-    `then`: is called after each that is kept.
+    `before`: is called before each that is kept, in a thread; `then`: after it.
     """
 
     folder: RunFolder
     then: Callable[[], None] = lambda: None
+    before: Callable[[], None] = lambda: None
     found: dict[str, RolloutResult] = field(init=False)
 
     def __post_init__(self) -> None:
         self.found = {r.seed: r for _, r in self.folder.results() if not r.trajectory.stop.is_error}
 
     async def keep(self, step: int, result: RolloutResult) -> None:
+        await run_sync(self.before)
         await run_sync(self.folder.append, f"step-{step}", result)
         self.then()
 

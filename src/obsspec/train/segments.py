@@ -63,7 +63,11 @@ class Segment:
         return begin
 
     def sync(self) -> None:
-        os.fsync(self._file)
+        """Raises `ConfigError` when the disk can not take what was appended."""
+        try:
+            os.fsync(self._file)
+        except OSError as error:
+            raise ConfigError(f"can not write {self.path}: {error.strerror or error}; free some space") from error
 
     def close(self) -> None:
         os.close(self._file)

@@ -31,6 +31,7 @@ from obsspec.train.chains import (
     transition_of,
     turn_record,
 )
+from obsspec.train.disk import to_disk
 from obsspec.train.segments import SUFFIX, Record, Segment, record_at, records
 from obsspec.train.transitions import Ended, Transition
 from obsspec.values import ConfigError
@@ -146,6 +147,16 @@ class Follower:
     @property
     def position(self) -> dict[str, int]:
         return dict(self._position)
+
+    def make_durable(self) -> None:
+        """What was read survives a power failure, whoever writes it: call it before `position` is saved.
+
+        Raises `ConfigError` where there is no room.
+        """
+        try:
+            to_disk(*(self._log / f"{name}{SUFFIX}" for name in self._position))
+        except OSError as error:
+            raise ConfigError(f"can not write {self._log}: {error.strerror or error}; free some space there") from error
 
     def poll(self, limit: int = 4096) -> News:
         """What is new, the same share of about `limit` turns and ends from each writer; empty only if nothing is.

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from obsspec.models.adapter import read_adapter
+from obsspec.train.disk import to_disk
 from obsspec.train.live import LivePolicy
 from obsspec.train.weights import Serving
 from obsspec.values import ConfigError, EngineError
@@ -63,9 +63,9 @@ class VersionFolder:
                 if there.facts["sha256"] != digest:
                     raise ConfigError(f"{target} holds another adapter: give the run another folder")
                 return there
-            _to_disk(part / ADAPTER, part / MANIFEST, part)
+            to_disk(part / ADAPTER, part / MANIFEST, part)
             part.replace(target)
-            _to_disk(self.path)
+            to_disk(self.path)
         except OSError as error:
             raise ConfigError(f"cannot write {target} ({error.strerror}): free some space there") from None
         version = self.read(number)
@@ -121,12 +121,3 @@ def _digest(adapter: Path) -> str:
         digest.update(name.encode())
         digest.update(content.tensors[name].tobytes())
     return digest.hexdigest()
-
-
-def _to_disk(*paths: Path) -> None:
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

@@ -18,6 +18,7 @@ from typing import Any
 from obsspec.train.adapter import save_adapter
 from obsspec.train.batches import collate, fill
 from obsspec.train.checkpoint import load_checkpoint, save_checkpoint
+from obsspec.train.disk import replace_text
 from obsspec.train.encode import Example
 from obsspec.train.evaluate import evaluate
 from obsspec.train.llama import Llama
@@ -94,6 +95,7 @@ class WorldTrainer:
         now.position, now.random = dict(news.position), self._random.getstate()
         before = {"exact": score.exact, "nonempty": score.nonempty, "trivial": score.trivial}
         figures = {"loss": _mean(losses), "left_out": dict(news.left_out), "before": before}
+        self._replay.make_durable()
         self._note(figures)  # first: a line that is ahead of the checkpoint goes when the run is resumed
         self._save()
         self._publish()
@@ -154,9 +156,7 @@ def _keep_lines(path: Path, rounds: int) -> None:
         return
     whole = path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
     kept = [line for line in whole if json.loads(line)["round"] <= rounds]
-    part = path.with_suffix(".part")
-    part.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
-    part.replace(path)
+    replace_text(path, "".join(f"{line}\n" for line in kept))
 
 
 def _mean(values: list[float]) -> float:

@@ -70,12 +70,17 @@ def test_padded_completions_are_scored_as_they_are_alone(start: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("schedule", "rates"), [(Schedule.CONSTANT, [0.01, 0.01, 0.01]), (Schedule.LINEAR, [0.01, 0.02 / 3, 0.01 / 3])]
+    ("schedule", "rates"),
+    [
+        (Schedule.CONSTANT, [0.01, 0.01, 0.01]),
+        (Schedule.LINEAR, [0.01, 0.02 / 3, 0.01 / 3]),
+        (Schedule.DECAY, [0.01, 0.01, 0.01, 0.01, 0.01, 0.01, 0.005]),
+    ],
 )
 def test_the_learning_rate_stays_or_falls_to_nothing_at_the_last_step(
     start: Path, tmp_path: Path, schedule: Schedule, rates: list[float]
 ) -> None:
-    train(start, tmp_path, 3, speculate=False, schedule=schedule)
+    train(start, tmp_path, len(rates), speculate=False, schedule=schedule)
     assert [entry["learning_rate"] for entry in log(tmp_path)] == pytest.approx(rates)
 
 

@@ -33,7 +33,7 @@ from obsspec.train.account_table import account_table
 from obsspec.train.adapter import model_of, rank_of, save_adapter
 from obsspec.train.causal_lm import PackedCausalLM, tokenizer_of
 from obsspec.train.policy_log import Books, Log, Say, read_account, store_account
-from obsspec.train.policy_settings import Loss, PolicySettings
+from obsspec.train.policy_settings import DECAYING, Loss, PolicySettings, Schedule
 from obsspec.train.policy_trainer import MarkComplete, MergeAfterStep, PackedGRPOTrainer, last_complete, step_of
 from obsspec.train.rollout_settings import RolloutSettings
 from obsspec.train.rollouts import Kept
@@ -133,7 +133,7 @@ def make_trainer(
         num_generations=settings.group,
         max_steps=settings.steps,
         learning_rate=settings.learning_rate,
-        lr_scheduler_type=settings.schedule.value,
+        **_schedule(settings),
         max_grad_norm=settings.clip,
         adam_beta2=0.95,
         weight_decay=0.0,
@@ -164,6 +164,13 @@ def make_trainer(
     )
     trainer.remove_callback(PrinterCallback)  # the log has it
     return trainer
+
+
+def _schedule(settings: PolicySettings) -> dict[str, Any]:
+    if settings.schedule is not Schedule.DECAY:
+        return {"lr_scheduler_type": settings.schedule.value}
+    decaying = {"num_decay_steps": round(DECAYING * settings.steps), "decay_type": "linear"}
+    return {"lr_scheduler_type": "warmup_stable_decay", "lr_scheduler_kwargs": decaying}
 
 
 def shuffled(prompts: Sequence[str], seed: int, count: int) -> list[str]:

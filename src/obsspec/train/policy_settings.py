@@ -30,6 +30,10 @@ class Schedule(StrEnum):
 
     CONSTANT = "constant"
     LINEAR = "linear"
+    DECAY = "decay"
+
+
+DECAYING = 0.3  # of the steps, with Schedule.DECAY
 
 
 @Parameter(name="*")
@@ -43,9 +47,10 @@ class PolicySettings:
     difficulty: Annotated[Difficulty, _help("Difficulty of the tasks.")] = Difficulty.EASY
     task_seed: Annotated[int, _help("Which tasks; another seed, other tasks.")] = 0
     learning_rate: Annotated[float, _help("Of AdamW, at the first step.")] = 5e-5
-    schedule: Annotated[Schedule, _help("constant, or linear: the learning rate falls to 0 at --steps.")] = (
-        Schedule.CONSTANT
-    )
+    schedule: Annotated[
+        Schedule,
+        _help("constant; linear: the learning rate falls to 0 at --steps; decay: it does so in the last 30 % of them."),
+    ] = Schedule.CONSTANT
     loss: Annotated[Loss, _help("rollout: each rollout weighs the same; token: each token, so long ones more.")] = (
         Loss.ROLLOUT
     )

@@ -162,13 +162,14 @@ async def test_after_a_power_failure_what_is_kept_has_all_its_turns(
     def append_and_fail(self: TransitionWriter, record: Record) -> int:
         place = append(self, record)
         if (tmp_path / "run" / "rollouts.jsonl").exists() and len(kept(tmp_path)) >= 2 and not lost:
-            lost.append(power.fail(tmp_path / "run", tmp_path / "after" / "run"))
+            bytes_lost = power.fail(tmp_path / "run", tmp_path / "after" / "run")
+            lost.extend([bytes_lost] if bytes_lost else [])  # none if a thread has just forced them to disk
         return place
 
     with monkeypatch.context() as patched:
         patched.setattr(TransitionWriter, "append", append_and_fail)
         await collecting(tmp_path, tasks=12).run(nobody)
-    assert lost[0] > 0, "nobody forces turns to disk that may be made again"
+    assert lost, "nobody forces turns to disk that may be made again"
     assert len(kept(tmp_path / "after")) >= 1
     again = Collecting(
         tmp_path / "a.safetensors",

@@ -67,15 +67,7 @@ class RunFolder:
     def write_json(self, name: str, content: Mapping[str, Any]) -> Path:
         """Write a whole file or none of it. Numbers that JSON lacks become null. Raises `ConfigError`."""
         target = self.path / name
-        partial = target.with_suffix(target.suffix + ".part")
-        try:
-            with partial.open("w", encoding="utf-8") as file:
-                file.write(json_text(content))
-                file.flush()
-                os.fsync(file.fileno())
-            partial.replace(target)
-        except OSError as error:
-            raise ConfigError(f"can not write {target}: {error.strerror or error}") from error
+        replace_text(target, json_text(content))
         return target
 
     def read_json(self, name: str) -> dict[str, Any]:
@@ -137,6 +129,19 @@ class RunFolder:
             whole = content.rfind(b"\n") + 1
             if whole != len(content):
                 file.truncate(whole)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """On disk when this returns; the file holds the old text or the new one, whatever happens. Raises `ConfigError`."""
+    partial = path.with_name(f"{path.name}.part")
+    try:
+        with partial.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    except OSError as error:
+        raise ConfigError(f"can not write {path}: {error.strerror or error}; free some space there") from error
 
 
 def json_text(content: Mapping[str, Any]) -> str:

@@ -1,12 +1,10 @@
-"""Files that survive a power failure, and files that are replaced whole or not at all."""
+"""Files that survive a power failure, whoever wrote them."""
 
 from __future__ import annotations
 
 import errno
 import os
 from pathlib import Path
-
-from obsspec.values import ConfigError
 
 
 def to_disk(*paths: Path) -> None:
@@ -23,15 +21,3 @@ def to_disk(*paths: Path) -> None:
                 raise
         finally:
             os.close(descriptor)
-
-
-def replace_text(path: Path, text: str) -> None:
-    """The file holds the old text or the new one. Raises `ConfigError` where there is no room."""
-    part = path.with_name(f"{path.name}.part")
-    try:
-        part.write_text(text, encoding="utf-8")
-        to_disk(part)
-        part.replace(path)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise ConfigError(f"can not write {path} ({error.strerror}): free some space there") from None

@@ -11,8 +11,7 @@ from typing import Any
 from transformers import TrainerCallback
 
 from obsspec.rollout.accounting import Account
-from obsspec.rollout.store import json_text
-from obsspec.train.disk import replace_text
+from obsspec.rollout.store import json_text, replace_text
 
 Say = Callable[[Any], None]  # a line of text, or a table
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,16 +26,8 @@ class PackedGRPOTrainer(RecordedGRPOTrainer):
         return logps, entropies, None
 
     def _save_checkpoint(self, *args: Any, **options: Any) -> None:
-        try:
+        with _writing(self.args.output_dir):
             super()._save_checkpoint(*args, **options)
-        except (OSError, RuntimeError) as error:
-            if isinstance(error, RuntimeError) and "inline_container" not in str(error):  # torch's file format
-                raise
-            reason = error.strerror if isinstance(error, OSError) else "no room"
-            raise ConfigError(
-                f"can not write a checkpoint to {self.args.output_dir} ({reason}): free some space there, "
-                "the same command goes on"
-            ) from error
 
     def create_model_card(self, *args: Any, **kwargs: Any) -> None:
         """None is wanted."""
@@ -57,9 +51,24 @@ class MarkComplete(TrainerCallback):
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         checkpoint = Path(args.output_dir) / f"checkpoint-{state.global_step}"
-        to_disk(*(path for path in checkpoint.rglob("*") if path.is_file()), checkpoint)
-        (checkpoint / COMPLETE).touch()
-        to_disk(checkpoint, checkpoint.parent)
+        with _writing(args.output_dir):
+            to_disk(*(path for path in checkpoint.rglob("*") if path.is_file()), checkpoint)
+            (checkpoint / COMPLETE).touch()
+            to_disk(checkpoint, checkpoint.parent)
+
+
+@contextmanager
+def _writing(folder: str) -> Generator[None, None, None]:
+    """Raises `ConfigError` where there is no room."""
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "inline_container" not in str(error):  # torch's file format
+            raise
+        reason = error.strerror if isinstance(error, OSError) else "no room"
+        raise ConfigError(
+            f"can not write a checkpoint to {folder} ({reason}): free some space there, the same command goes on"
+        ) from error
 
 
 def last_complete(folder: Path) -> Path | None:

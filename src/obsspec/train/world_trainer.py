@@ -15,10 +15,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from obsspec.rollout.store import replace_text
 from obsspec.train.adapter import save_adapter
 from obsspec.train.batches import collate, fill
 from obsspec.train.checkpoint import load_checkpoint, save_checkpoint
-from obsspec.train.disk import replace_text
 from obsspec.train.encode import Example
 from obsspec.train.evaluate import evaluate
 from obsspec.train.llama import Llama

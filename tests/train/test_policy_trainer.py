@@ -24,7 +24,7 @@ from obsspec.train.logprobs import log_probs  # noqa: E402
 from obsspec.train.policy import saver, train_policy  # noqa: E402
 from obsspec.train.policy_log import Log  # noqa: E402
 from obsspec.train.policy_settings import PolicySettings, Schedule  # noqa: E402
-from obsspec.train.policy_trainer import MarkComplete, MergeAfterStep  # noqa: E402
+from obsspec.train.policy_trainer import MarkComplete, MergeAfterStep, score_some  # noqa: E402
 from obsspec.train.rollout_settings import RolloutSettings  # noqa: E402
 from obsspec.train.versions import VersionFolder  # noqa: E402
 from obsspec.values import ConfigError  # noqa: E402
@@ -67,6 +67,25 @@ def test_padded_completions_are_scored_as_they_are_alone(start: Path, tmp_path: 
     plain = torch.log_softmax(hidden[:-1] @ model.llama.embedding.t(), -1).gather(1, ids[0, 3:8, None]).squeeze(1)
     torch.testing.assert_close(scored[0, :4], plain[-4:])
     assert scored[0, 4] == 0
+
+
+@pytest.mark.parametrize(
+    "advantages", [(0.5, 0.0, -1.0, 0.0), (0.0, 0.0, 0.0, 2.0), (0.0,) * 4, (1.0, -1.0, 1.0, -1.0)]
+)
+def test_what_has_no_advantage_is_scored_without_a_gradient_and_changes_none(
+    start: Path, tmp_path: Path, advantages: tuple[float, ...]
+) -> None:
+    model, weight = tiny_model(start, tmp_path), torch.tensor(advantages)
+    ids, mask = torch.randint(1, 200, (4, 9)), torch.ones(4, 9, dtype=torch.long)
+
+    def gradients(scores: Any) -> list[Any]:
+        model.zero_grad()
+        (scores[0].sum(1) * weight).sum().backward()
+        return [parameter.grad for parameter in model.parameters()]
+
+    all_rows, some_rows = model.score(ids, mask, 5), score_some(model, ids, mask, 5, weight != 0)
+    torch.testing.assert_close(some_rows, all_rows)
+    torch.testing.assert_close(gradients(some_rows), gradients(all_rows))
 
 
 @pytest.mark.parametrize(

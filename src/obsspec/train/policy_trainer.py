@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import TrainerCallback
 
 from obsspec.integrations.trl.trainer import RecordedGRPOTrainer
@@ -19,11 +20,18 @@ COMPLETE = "complete"
 
 
 class PackedGRPOTrainer(RecordedGRPOTrainer):
+    """Without a KL term: rollouts of groups that were all rewarded alike have no gradient, and none is computed."""
+
+    def _compute_loss(self, model: Any, inputs: Any) -> Any:
+        self._taught = inputs["advantages"] != 0
+        return super()._compute_loss(model, inputs)
+
     def _get_per_token_logps_and_entropies(
         self, model: Any, input_ids: Any, attention_mask: Any, logits_to_keep: int, **options: Any
     ) -> tuple[Any, Any, None]:
-        logps, entropies = model.score(input_ids, attention_mask, logits_to_keep)
-        return logps, entropies, None
+        if not torch.is_grad_enabled():
+            return *model.score(input_ids, attention_mask, logits_to_keep), None
+        return *score_some(model, input_ids, attention_mask, logits_to_keep, self._taught), None
 
     def _save_checkpoint(self, *args: Any, **options: Any) -> None:
         with _writing(self.args.output_dir):
@@ -34,6 +42,20 @@ class PackedGRPOTrainer(RecordedGRPOTrainer):
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         (model or self.model).load_factors(Path(resume_from_checkpoint))
+
+
+def score_some(model: Any, ids: Any, attended: Any, completion: int, taught: Any) -> tuple[Any, Any]:
+    """`model.score`, with gradients only for rows in the mask `taught` [batch], or for the first if there is none."""
+    taught = taught.clone()
+    taught[0] |= not taught.any()
+    parts = []
+    for rows, wanted in ((taught, True), (~taught, False)):
+        if rows.any():
+            with torch.set_grad_enabled(wanted):
+                parts.append((rows.nonzero().squeeze(1), model.score(ids[rows], attended[rows], completion)))
+    order = torch.cat([rows for rows, _ in parts]).argsort()
+    logps, entropies = (torch.cat([scores[i] for _, scores in parts])[order] for i in range(2))
+    return logps, entropies
 
 
 class MergeAfterStep(TrainerCallback):

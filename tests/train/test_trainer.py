@@ -1,6 +1,8 @@
 """Training learns, survives being stopped, and sees the sessions in the same order when it goes on."""
 
 import json
+import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,10 +10,12 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from obsspec.tasks.sessions import save_sessions  # noqa: E402
+from obsspec.train import run  # noqa: E402
 from obsspec.train.batches import Position, Source, pack  # noqa: E402
 from obsspec.train.encode import Example, Role, Span  # noqa: E402
 from obsspec.train.evaluate import evaluate  # noqa: E402
 from obsspec.train.llama import Llama  # noqa: E402
+from obsspec.train.precision import Precision  # noqa: E402
 from obsspec.train.run import Options  # noqa: E402
 from obsspec.train.trainer import ADAPTER, CHECKPOINT, LOG, Settings, Trainer  # noqa: E402
 from obsspec.values import ConfigError  # noqa: E402
@@ -73,6 +77,26 @@ def test_a_stopped_run_goes_on_as_if_it_had_not_stopped(tmp_path: Path) -> None:
     for name, expected in factors(whole).items():
         # the learning rate depends on the time trained, which is not the same to the last microsecond
         torch.testing.assert_close(factors(second)[name], expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_whether_the_time_was_used_up_is_told(stopped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "run").mkdir()
+    monkeypatch.setattr(run, "base_model_path", lambda: write_tiny(tmp_path / "tiny.gguf"))
+    monkeypatch.setattr(run, "_source", lambda path: Fixed(6))
+    options = Options(tmp_path, tmp_path / "run", tmp_path, rank=4, alpha=8.0, precision=Precision.FLOAT32)
+    settings = Settings(minutes=1e6 if stopped else 1e-6, batch_tokens=24)
+    assert run.train(options, settings, interrupts_at("loss") if stopped else print) is not stopped
+
+
+def interrupts_at(word: str) -> Callable[[str], None]:
+    """Presses Ctrl-C when this is reported."""
+
+    def report(line: str) -> None:
+        if word in line:
+            signal.raise_signal(signal.SIGINT)
+
+    return report
 
 
 def test_a_folder_that_was_begun_with_other_adapters_is_refused(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def model(
     seed: int = 0,
     threads: int = 1,
     precision: Precision = Precision.AUTO,
-) -> None:
+) -> int:
     """Train the adapter on recorded sessions. Stops cleanly on Ctrl-C; the same command goes on from there.
 
     Parameters
@@ -127,7 +127,7 @@ def model(
         batch_tokens=batch_tokens,
         seed=seed,
     )
-    run.train(options, settings, _console.print)
+    return 0 if run.train(options, settings, _console.print) else 130
 
 
 @app.command(name="eval")

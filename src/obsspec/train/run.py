@@ -47,8 +47,8 @@ class Options:
         positive(self, "alpha")
 
 
-def train(options: Options, settings: Settings, report: Callable[[str], None]) -> None:
-    """Train, or go on training, until the time is up or the process is told to stop (SIGINT, SIGTERM)."""
+def train(options: Options, settings: Settings, report: Callable[[str], None]) -> bool:
+    """Train, or go on training, until the time is up or the process is told to stop (SIGINT, SIGTERM): then False."""
     keep_memory()
     torch.set_num_threads(options.threads)
     torch.manual_seed(settings.seed)
@@ -67,6 +67,7 @@ def train(options: Options, settings: Settings, report: Callable[[str], None]) -
         trainer.run(stop)
     done = trainer.state.trained_s >= settings.minutes * 60
     report(f"finished, adapter in {options.out}" if done else "stopped, the same command goes on from here")
+    return done
 
 
 def measure(sessions: Path, adapter: Path, limit: int, threads: int, precision: Precision) -> Score:

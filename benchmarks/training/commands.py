@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Collection
 from pathlib import Path
 from random import Random
@@ -33,6 +34,19 @@ def obsspec(*words: object, limit_s: float | None = None, fine: tuple[int, ...] 
             return
     if status not in fine:
         raise SystemExit(status)
+
+
+def obsspec_within(minutes: float, spent: Path, *words: object) -> None:
+    """`obsspec WORDS` for what is left of the minutes; `spent` holds the seconds of all calls before."""
+    before = json.loads(spent.read_text()) if spent.exists() else 0.0
+    if before >= minutes * 60:
+        return
+    began = time.monotonic()
+    try:
+        obsspec(*words, limit_s=minutes * 60 - before)
+    finally:
+        spent.parent.mkdir(parents=True, exist_ok=True)
+        spent.write_text(json.dumps(before + time.monotonic() - began))
 
 
 def start_adapter(out: Path, minutes: float = 12.0, careless: float = 0.0) -> Path:

@@ -22,12 +22,11 @@ import argparse
 import json
 import shlex
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.training.commands import compared, evaluated, obsspec, start_adapter, start_world
+from benchmarks.training.commands import compared, evaluated, obsspec, obsspec_within, start_adapter, start_world
 from benchmarks.training.cotraining_report import draw, match_line, show
 from benchmarks.training.cotraining_rows import latency_row, match_row
 from benchmarks.training.unseen import unseen
@@ -136,13 +135,9 @@ def known(options: argparse.Namespace) -> list[str]:
 
 def trained(options: argparse.Namespace) -> Models:
     start = options.start or start_adapter(options.out)
-    run, spent = options.out / "run", options.out / "spent.json"
-    before = json.loads(spent.read_text()) if spent.exists() else 0.0
-    began = time.monotonic()
-    if before < options.minutes * 60:
-        more = ("--steps", 10_000, "--keep-every", options.every, *options.options.split())
-        obsspec("train", "co", start, run, *more, limit_s=options.minutes * 60 - before)
-        spent.write_text(json.dumps(before + time.monotonic() - began))
+    run = options.out / "run"
+    more = ("--steps", 10_000, "--keep-every", options.every, *options.options.split())
+    obsspec_within(options.minutes, options.out / "spent.json", "train", "co", start, run, *more)
     return Models(run / "policy", run / "world")
 
 

@@ -12,11 +12,10 @@ import argparse
 import json
 import shlex
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.training.commands import evaluated, obsspec, start_adapter
+from benchmarks.training.commands import evaluated, obsspec_within, start_adapter
 from obsspec.compare.statistics import mean_estimate
 from obsspec.rollout.store import RunFolder
 
@@ -72,29 +71,9 @@ NAMES = (
 
 
 def train(start: Path, run: Path, options: argparse.Namespace) -> None:
-    """Up to the time limit, counted over all resumptions by the steps' own clock."""
-    spent = run.parent / "spent.json"
-    before = json.loads(spent.read_text()) if spent.exists() else 0.0
-    left = options.minutes * 60 - before
-    began = time.monotonic()
-    try:
-        if left > 0:
-            more = ["--families", options.families, *options.policy_options.split()]
-            obsspec(
-                "train",
-                "policy",
-                start,
-                run,
-                "--steps",
-                options.steps,
-                "--keep-every",
-                options.every,
-                *more,
-                limit_s=left,
-            )
-    finally:
-        run.parent.mkdir(parents=True, exist_ok=True)
-        spent.write_text(json.dumps(before + time.monotonic() - began))
+    more = ["--steps", options.steps, "--keep-every", options.every, "--families", options.families]
+    more += options.policy_options.split()
+    obsspec_within(options.minutes, run.parent / "spent.json", "train", "policy", start, run, *more)
 
 
 def kept(run: Path, every: int) -> list[Path]:

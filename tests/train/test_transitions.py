@@ -292,6 +292,20 @@ def test_several_writers_are_read_in_the_order_of_steps(tmp_path: Path) -> None:
     assert {(step, writer) for step, writer, _ in orders} == {(0, "b"), (1, "b"), (2, "a"), (3, "a")}
 
 
+@pytest.mark.parametrize("limit", [1, 3, 1000])
+def test_what_has_piled_up_comes_in_the_order_of_steps_however_little_is_asked_for(limit: int, tmp_path: Path) -> None:
+    """Writers far ahead of each other, also when another follower goes on in the middle."""
+    for writer, step in (("a", 0), ("b", 5), ("c", 0), ("c", 1), ("a", 5), ("d", 2)):
+        write(tmp_path, writer, jobs(3 if writer == "a" else 1, step=step))
+    follower, steps = Follower(tmp_path), list[int]()
+    while (news := follower.poll(limit)) != News():
+        assert len(news.transitions) + len(news.ended) <= limit
+        steps += [turn.step for turn in news.transitions]
+        follower = Follower(tmp_path, follower.position)
+    assert steps == sorted(steps)
+    assert set(steps) == {0, 1, 2, 5}
+
+
 @settings(max_examples=40, deadline=None)
 @given(polls=st.lists(st.integers(1, 9), max_size=12))
 def test_a_follower_sees_each_turn_once_however_often_it_is_restarted(

@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 
 from obsspec.testing import run_virtual  # noqa: E402
 from obsspec.train.batches import collate  # noqa: E402
+from obsspec.train.replay import Replay  # noqa: E402
 from obsspec.train.transition_log import TransitionWriter  # noqa: E402
 from obsspec.train.transitions import FilterRules, examples, trainable  # noqa: E402
 from obsspec.train.world import train_world  # noqa: E402
@@ -58,8 +59,8 @@ def test_the_loss_is_on_observation_tokens_and_their_closing_token_one_by_one(tm
         assert batch.weights.tolist() == [1.0] * len(wanted)
 
 
-def test_tokens_that_are_given_have_no_gradient_as_targets(tmp_path: Path) -> None:
-    """What the policy sampled can be anything: if it is not seen by an observation, nothing changes."""
+def test_an_observation_is_predicted_from_what_is_before_it(tmp_path: Path) -> None:
+    """What comes after the last one changes nothing."""
     write(tmp_path / "log", "a", jobs(3))
     made, _ = examples(everything(tmp_path / "log").transitions, FilterRules())
     whole = collate(made[:1], 0.0, 1.0)
@@ -92,7 +93,7 @@ def test_every_weight_is_trained_and_a_trainer_that_is_another_goes_on_with_it(t
     start = factors(whole)
     for trained in (whole, first):
         trained.run(never, follow=False)
-    write(log, "b", jobs(12, step=1))
+    write(log, "b", jobs(24, step=1))
     whole.run(never, follow=False)
     second = tiny_world(log, tmp_path / "parts", full=True)
     second.run(never, follow=False)
@@ -229,6 +230,28 @@ def test_what_is_wrong_is_said_before_the_folder_is_bound_to_it(tmp_path: Path) 
 
 
 def test_mixed_replay_adds_rollouts_of_before_and_only_those(tmp_path: Path) -> None:
+    write(tmp_path, "a", jobs(12))
+    replay, before, added = Replay(tmp_path, FilterRules(), Order.MIXED, Random(0)), set[tuple[int, ...]](), 0
+    while (news := replay.next_round(5, 0.0, never)) is not None:
+        assert {example.ids for example in news.again} <= before
+        before |= {example.ids for example in news.fresh}
+        added += len(news.again)
+    assert added
+
+
+def test_without_patience_a_round_takes_all_that_is_there_up_to_its_size(tmp_path: Path) -> None:
+    """From many writers, too: what one of them lacks, another has."""
+    for number, rollouts in enumerate((1, 1, 1, 9)):
+        write(tmp_path, f"writer-{number}", jobs(rollouts, step=number))
+    replay, sizes, steps = Replay(tmp_path, FilterRules(), Order.STEP, Random(0)), list[int](), list[int]()
+    while (news := replay.next_round(8, 0.0, never)) is not None:
+        sizes.append(sum(news.left_out.values()) + sum(len(example.spans) for example in news.fresh))
+        steps.append(news.step)
+    assert len(sizes) == -(-len(everything(tmp_path).transitions) // 8)
+    assert steps == sorted(steps)
+
+
+def test_mixed_replay_learns_from_more_and_counts_what_is_new(tmp_path: Path) -> None:
     log, out = tmp_path / "log", tmp_path / "out"
     write(log, "a", jobs(12))
     trained = tiny_world(log, out, order=Order.MIXED)

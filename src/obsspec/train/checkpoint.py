@@ -12,6 +12,7 @@ from zipfile import is_zipfile
 
 import torch
 
+from obsspec.rollout.disk import to_disk
 from obsspec.values import ConfigError
 
 
@@ -24,6 +25,7 @@ def save_checkpoint(path: Path, content: Mapping[str, Any]) -> None:
             file.flush()
             os.fsync(file.fileno())
         part.replace(path)
+        to_disk(path.parent)
     except (OSError, RuntimeError) as error:  # the latter is what torch makes of a full disk
         part.unlink(missing_ok=True)
         reason = error.strerror if isinstance(error, OSError) else "no room"

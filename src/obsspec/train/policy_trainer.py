@@ -12,8 +12,8 @@ import torch
 from transformers import TrainerCallback
 
 from obsspec.integrations.trl.trainer import RecordedGRPOTrainer
+from obsspec.rollout.disk import to_disk
 from obsspec.train.causal_lm import PackedCausalLM
-from obsspec.train.disk import to_disk
 from obsspec.values import ConfigError
 
 COMPLETE = "complete"

@@ -49,20 +49,25 @@ class Replay:
             self._remember(self._before(self.position))
 
     def next_round(self, turns: int, patience_s: float, stop: Callable[[], bool]) -> Round | None:
-        """Waits for so many new turns, or for `patience_s` after the last one. None when told to stop meanwhile."""
+        """Waits for so many new turns, or for `patience_s` after the last one. None when told to stop meanwhile.
+
+        Without patience: what is there, None if nothing is.
+        """
         new: list[Transition] = []
         heard = time.monotonic()
-        while len(new) < turns and not (new and time.monotonic() - heard >= patience_s):
+        while len(new) < turns:
             if stop():
                 return None
-            news = self._follower.poll(max(1, turns - len(new)))
+            news = self._follower.poll(turns - len(new))
             if news.transitions or news.ended:
                 heard = time.monotonic()
                 new += news.transitions
-            elif patience_s:
-                time.sleep(min(_POLL_S, patience_s))
-            elif not new:
+            elif new and time.monotonic() - heard >= patience_s:
+                break
+            elif not patience_s:
                 return None
+            else:
+                time.sleep(min(_POLL_S, patience_s))
         return self._round(new)
 
     def make_durable(self) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from obsspec.rollout.disk import cut_torn, to_disk
 from obsspec.values import ConfigError
 
 Record = dict[str, Any]
@@ -41,8 +42,9 @@ class Segment:
         try:
             log.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            to_disk(log)
             self._lock()
-            self._size = self._cut_torn()
+            self._size = cut_torn(self._file)
         except OSError as error:
             raise ConfigError(f"can not write {self.path}: {error.strerror or error}") from error
 
@@ -78,20 +80,6 @@ class Segment:
         except BlockingIOError:
             os.close(self._file)
             raise TakenError(f"somebody writes to {self.path}: give each writer a name of its own") from None
-
-    def _cut_torn(self) -> int:
-        """Everything behind the last newline goes; returns the size that is left."""
-        end = os.fstat(self._file).st_size
-        at = end
-        while at > 0:
-            begin = max(0, at - 65536)
-            newline = os.pread(self._file, at - begin, begin).rfind(b"\n")
-            if newline >= 0:
-                at = begin + newline + 1
-                break
-            at = begin
-        os.ftruncate(self._file, at)
-        return at
 
 
 def packed(record: Record) -> bytes:

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -16,6 +15,7 @@ from obsspec.train.checkpoint import load_checkpoint, save_checkpoint
 from obsspec.train.checks import at_least, positive
 from obsspec.train.encode import Example
 from obsspec.train.evaluate import Score, evaluate
+from obsspec.train.figures import keep_lines, note
 from obsspec.train.llama import Llama
 from obsspec.train.update import make_optimizer, update
 from obsspec.values import ConfigError
@@ -88,6 +88,7 @@ class Trainer:
         """Train until the time is used up or `stop()`; the adapter and a checkpoint are saved either way."""
         if (self._folder / CHECKPOINT).exists():
             self._resume()
+        keep_lines(self._folder / LOG, "step", self.state.step)
         batches = self._batches()
         while self.state.trained_s < self._settings.minutes * 60 and not stop():
             self._step(next(batches))
@@ -143,8 +144,7 @@ class Trainer:
         return score
 
     def _log(self, step: int, values: dict[str, float]) -> None:
-        with (self._folder / LOG).open("a", encoding="utf-8") as file:
-            file.write(json.dumps({"step": step, **values}) + "\n")
+        note(self._folder / LOG, {"step": step, **values})
 
     def _save(self) -> None:
         self.state.saved_s = self.state.trained_s

@@ -10,12 +10,14 @@ has no gap and no duplicate.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from heapq import heapify, heappop, heapreplace
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from obsspec.rollout.collector import Job, RolloutResult
+from obsspec.rollout.disk import to_disk
 from obsspec.rollout.trajectory import Trajectory
 from obsspec.speculation.trace import SpeculationReport
 from obsspec.tasks.task import Split
@@ -31,7 +33,6 @@ from obsspec.train.chains import (
     transition_of,
     turn_record,
 )
-from obsspec.train.disk import to_disk
 from obsspec.train.segments import SUFFIX, Record, Segment, record_at, records
 from obsspec.train.transitions import Ended, Transition
 from obsspec.values import ConfigError
@@ -159,25 +160,43 @@ class Follower:
             raise ConfigError(f"can not write {self._log}: {error.strerror or error}; free some space there") from error
 
     def poll(self, limit: int = 4096) -> News:
-        """What is new, the same share of about `limit` turns and ends from each writer; empty only if nothing is.
+        """What is new, at most `limit` turns and ends; empty only if nothing is.
 
+        Of all that the writers have, what belongs to the lowest steps comes first; each writer's own order stays.
         Whoever wants the whole log polls until nothing comes. Raises `ConfigError` for a damaged log.
         """
         news = News()
-        segments = sorted(self._log.glob(f"*{SUFFIX}"))
-        for segment in segments:
-            self._read(segment, -(-limit // len(segments)), news)
+        for segment, place, end, record in self._in_step_order():
+            self._take(segment, place, record, news)
+            self._position[segment.stem] = end
+            limit -= record["kind"] != START
+            if limit < 1:
+                break
         news.transitions.sort(key=lambda turn: turn.order)
         news.ended.sort(key=lambda end: (end.step, end.writer, end.offset))
         return news
 
-    def _read(self, segment: Path, room: int, news: News) -> None:
-        for place, end, record in records(segment, self._position.get(segment.stem, 0)):
-            self._take(segment, place, record, news)
-            self._position[segment.stem] = end
-            room -= record["kind"] != START
-            if room < 1:
-                return
+    def _in_step_order(self) -> Iterator[tuple[Path, int, int, Record]]:
+        """The new records of all segments, each when all before it in its segment were taken."""
+        streams = {s: records(s, self._position.get(s.stem, 0)) for s in sorted(self._log.glob(f"*{SUFFIX}"))}
+        heads = {segment: head for segment, stream in streams.items() if (head := next(stream, None))}
+        queue = [(self._step(segment, head[2]), segment) for segment, head in heads.items()]
+        heapify(queue)
+        while queue:
+            _, segment = queue[0]
+            yield segment, *heads[segment]
+            head = next(streams[segment], None)
+            if head is None:
+                heappop(queue)
+            else:
+                heads[segment] = head
+                heapreplace(queue, (self._step(segment, head[2]), segment))
+
+    def _step(self, segment: Path, record: Record) -> int:
+        if record["after"] is None:
+            return record["step"]
+        chain = self._tips[segment.stem, record["after"]] = self._chain(segment, record["after"])
+        return chain.start["step"]
 
     def _take(self, segment: Path, place: int, record: Record, news: News) -> None:
         before = None if record["after"] is None else self._chain(segment, record["after"])
@@ -188,7 +207,7 @@ class Follower:
         chain = self._tips[segment.stem, place] = extended(before, record)
         if before is not None:
             news.transitions.append(transition_of(segment.stem, place, record, len(before.ids), chain))
-        if len(self._tips) > _TIPS:
+        while len(self._tips) > _TIPS:
             self._tips.popitem(last=False)
 
     def _chain(self, segment: Path, place: int) -> Chain:

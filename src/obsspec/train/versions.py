@@ -18,7 +18,7 @@ import anyio
 from anyio.to_thread import run_sync
 
 from obsspec.models.adapter import read_adapter
-from obsspec.train.disk import to_disk
+from obsspec.rollout.disk import to_disk
 from obsspec.train.live import LivePolicy
 from obsspec.train.weights import Serving
 from obsspec.values import ConfigError, EngineError
@@ -73,14 +73,20 @@ class VersionFolder:
         return version
 
     def read(self, number: int) -> Version | None:
+        """None where there is none. Raises `ConfigError` for one that is damaged or of another role."""
         folder = self._place(number)
         try:
             facts: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-            return Version(number, facts["name"], folder / ADAPTER, facts)
+            version = Version(number, facts["name"], folder / ADAPTER, facts)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"{folder} is damaged ({error}): remove it") from None
+        if not version.name.startswith(f"{self.role}-"):
+            raise ConfigError(
+                f"{self.path} holds {version.name}, no version of the role {self.role!r}: give the folder of those"
+            )
+        return version
 
     def drop(self, number: int, unless: Callable[[int], bool]) -> None:
         """Forgets a version that nobody opens any more."""
@@ -91,6 +97,17 @@ class VersionFolder:
         """The version of the highest number."""
         numbers = [int(p.name) for p in self.path.glob("[0-9]" * 6) if (p / MANIFEST).is_file()]
         return self.read(max(numbers)) if numbers else None
+
+    def check(self) -> None:
+        """Raises `ConfigError` for what is no folder of versions of this role; it may be empty as yet."""
+        if not self.path.is_dir():
+            raise ConfigError(f"{self.path} is no folder of versions")
+        others = sorted(p.name for p in self.path.iterdir() if not p.name.startswith(".") and not p.name.isdigit())
+        if others:
+            inside = self.path / "versions"
+            hint = f": give {inside}" if inside.is_dir() else ""
+            raise ConfigError(f"{self.path} is no folder of versions, it holds {others[0]}{hint}")
+        self.latest()
 
     def _place(self, number: int) -> Path:
         return self.path / f"{number:06d}"

@@ -7,7 +7,6 @@ is written before its version is published: killed at any moment, the trainer tr
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
@@ -15,18 +14,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from obsspec.rollout.store import replace_text
 from obsspec.train.adapter import save_adapter
 from obsspec.train.batches import collate, fill
 from obsspec.train.checkpoint import load_checkpoint, save_checkpoint
 from obsspec.train.encode import Example
 from obsspec.train.evaluate import evaluate
+from obsspec.train.figures import keep_lines, note
 from obsspec.train.llama import Llama
 from obsspec.train.replay import Replay, Round
 from obsspec.train.update import make_optimizer, update
 from obsspec.train.versions import VersionFolder
 from obsspec.train.world_settings import WorldSettings
-from obsspec.values import ConfigError
 
 CHECKPOINT, LOG = "checkpoint.pt", "log.jsonl"
 
@@ -64,7 +62,7 @@ class WorldTrainer:
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / CHECKPOINT).exists():
             self._resume()
-        _keep_lines(folder / LOG, self.progress.round)
+        keep_lines(folder / LOG, "round", self.progress.round)
         self._replay = Replay(log, settings.rules, settings.order, self._random, self.progress.position)
         self._publish()
 
@@ -134,11 +132,7 @@ class WorldTrainer:
     def _note(self, figures: dict[str, Any]) -> None:
         now = self.progress
         line = {"round": now.round, "step": now.step, "observations": now.observations, **figures}
-        try:
-            with (self._folder / LOG).open("a", encoding="utf-8") as file:
-                file.write(json.dumps(line) + "\n")
-        except OSError as error:
-            raise ConfigError(f"can not write {self._folder / LOG} ({error.strerror}): free some space there") from None
+        note(self._folder / LOG, line)
 
 
 def _mixed(news: Round, random: Random) -> Iterable[Example]:
@@ -148,15 +142,6 @@ def _mixed(news: Round, random: Random) -> Iterable[Example]:
     together = [*news.fresh, *news.again]
     random.shuffle(together)
     return together
-
-
-def _keep_lines(path: Path, rounds: int) -> None:
-    """The log of a run that was killed may be ahead of its checkpoint, and end with half a line."""
-    if not path.exists():
-        return
-    whole = path.read_text(encoding="utf-8").rpartition("\n")[0].splitlines()
-    kept = [line for line in whole if json.loads(line)["round"] <= rounds]
-    replace_text(path, "".join(f"{line}\n" for line in kept))
 
 
 def _mean(values: list[float]) -> float:

@@ -8,11 +8,12 @@ import math
 import pytest
 from rich.console import Console
 
-from obsspec.rollout.accounting import Account, Stage
+from obsspec.rollout.accounting import Account, Stage, verified_if_finished
 from obsspec.rollout.async_collector import AsyncCollector
 from obsspec.rollout.attempts import Attempt, Drop, Seconds
 from obsspec.rollout.collector import Verdict
 from obsspec.train.account_table import account_table
+from obsspec.values import StopReason
 from tests.rollout.collecting import Gauge, Plan, Task, Trouble, collect
 from tests.rollout.test_async_collector import engine, everything, job, team
 
@@ -46,6 +47,20 @@ async def test_a_group_of_equal_rewards_teaches_nothing_and_a_group_of_one_is_no
     account.delivered([attempt(1.0), attempt(0.0), attempt(0.0, Drop.STALE)])
     account.delivered([attempt(0.0)])
     assert (account.used, account.lost[Stage.SIGNAL]) == (3, 3)
+
+
+async def test_signal_is_what_is_learnt_from_and_not_what_the_verifier_says() -> None:
+    """The verifier is content with both, but one never ended; and the other way round."""
+    ended, at_limit = attempt(1.0), attempt(1.0)
+    ended.trajectory.stop = StopReason.FINAL
+    at_limit.trajectory.stop = StopReason.TURN_LIMIT
+    failed = attempt(0.0)
+    failed.trajectory.stop = StopReason.FINAL
+    account = Account()
+    account.delivered([ended, at_limit], verified_if_finished)
+    assert (account.used, account.lost[Stage.SIGNAL]) == (2, 0)
+    account.delivered([failed, at_limit], verified_if_finished)
+    assert (account.used, account.lost[Stage.SIGNAL]) == (2, 2)
 
 
 async def test_the_advice_is_where_the_seconds_are_and_not_the_lowest_factor() -> None:

@@ -75,7 +75,28 @@ def test_a_full_disk_keeps_what_is_finished(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(ConfigError, match="No space left on device; finished rollouts are kept"):
         folder.append("sequential", second)
     monkeypatch.undo()
-    assert "task-0" in [result.task_id for _, result in RunFolder(tmp_path, CONFIG).results()]
+    assert [result.task_id for _, result in RunFolder(tmp_path, CONFIG).results()] == ["task-0"]
+
+
+def test_what_need_not_agree_is_written_down_and_may_change(tmp_path: Path) -> None:
+    free = ("threads",)
+    RunFolder(tmp_path, {**CONFIG, "threads": 1}, free)
+    assert RunFolder(tmp_path, {**CONFIG, "threads": 2}, free).read_json("config.json")["threads"] == 1
+    RunFolder(tmp_path, CONFIG, free)
+    with pytest.raises(ConfigError, match=r"depth=1, now depth=2"):
+        RunFolder(tmp_path, {**CONFIG, "depth": 2}, free)
+
+
+def test_arms_that_nobody_wants_are_not_even_read(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path, CONFIG)
+    for arm, result in zip(("step-9", 'step-"10'), rollouts(None, 2), strict=True):
+        folder.append(arm, result)
+    assert [arm for arm, _ in folder.results(lambda arm: "10" in arm)] == ['step-"10']
+    file = tmp_path / "rollouts.jsonl"
+    file.write_bytes(file.read_bytes().replace(b'"task_id"', b'"tusk_id"', 1))
+    assert [arm for arm, _ in folder.results(lambda arm: "10" in arm)] == ['step-"10']
+    with pytest.raises(ConfigError, match="line 1"):
+        list(folder.results())
 
 
 def test_a_folder_that_can_not_be_made_is_named(tmp_path: Path) -> None:

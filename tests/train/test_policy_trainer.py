@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
@@ -140,9 +141,17 @@ def test_ratios_are_against_the_recorded_logprobs(start: Path, tmp_path: Path) -
     trainer, made, _ = train(start, tmp_path, 1, speculate=True)
     batch = trainer._buffered_inputs[0]
     assert torch.equal(batch["old_per_token_logps"], batch["sampling_per_token_logps"])
-    recorded = {lp for results in made for r in results for lp in r.trajectory.logprobs if lp}
-    used = batch["old_per_token_logps"][(batch["completion_mask"] * batch["tool_mask"]).bool()]
-    assert {round(float(x), 5) for x in used} <= {round(x, 5) for x in recorded}
+    recorded = [rounded(r.trajectory.logprobs, r.trajectory.mask) for results in made for r in results]
+    mask = batch["completion_mask"] * batch["tool_mask"]
+    used = [rounded(*row) for row in zip(batch["old_per_token_logps"].tolist(), mask.tolist(), strict=True)]
+    assert len(used) == len(mask) > 0
+    assert all(row in recorded for row in used)
+    assert log(tmp_path)[0]["clip_ratio/region_mean"] == 0
+
+
+def rounded(logprobs: Sequence[float], mask: Sequence[int]) -> list[float]:
+    """Of what the policy sampled."""
+    return [round(logprob, 5) for logprob, sampled in zip(logprobs, mask, strict=True) if sampled]
 
 
 def test_a_finished_run_is_not_trained_further_and_takes_no_fewer_steps(start: Path, tmp_path: Path) -> None:

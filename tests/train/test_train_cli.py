@@ -12,9 +12,11 @@ import pytest
 from obsspec.train import cli
 from obsspec.train.policy_settings import PolicySettings, Schedule
 from obsspec.train.rollout_settings import RolloutSettings
-from obsspec.train.terminal import task_of
+from obsspec.train.terminal import check_rollouts, task_of
+from obsspec.train.versions import VersionFolder
 from obsspec.train.world_settings import WorldSettings
 from obsspec.values import ConfigError
+from tests.models.test_merge import write_adapter
 
 HERE = Path("somewhere")
 COMMANDS = [partial(cli.policy, HERE, HERE), partial(cli.co, HERE, HERE), partial(cli.world, HERE, HERE, HERE)]
@@ -50,6 +52,12 @@ def test_without_torch_the_fix_is_named(command: Callable[[], None], monkeypatch
         (lambda: cli.publish(HERE, "http://localhost:1", HERE, keep_s=-1), "--keep-s"),
         (lambda: cli.publish(HERE, "localhost:8000", HERE), "http://HOST:PORT"),
         (lambda: cli.publish(HERE, "http://localhost:99999", HERE), "http://HOST:PORT"),
+        (
+            lambda: cli.co(HERE, HERE, rollouts=RolloutSettings(world_model="w.safetensors")),
+            "--world-model.*leave it out",
+        ),
+        (lambda: check_rollouts(RolloutSettings(max_context=1 << 20)), "--max-context"),
+        (lambda: check_rollouts(RolloutSettings(world_model="nowhere")), "--world-model"),
         (lambda: task_of("nonsense"), "FAMILY-DIFFICULTY-SEED"),
         (lambda: task_of("files-easy-x"), "FAMILY-DIFFICULTY-SEED"),
     ],
@@ -57,6 +65,31 @@ def test_without_torch_the_fix_is_named(command: Callable[[], None], monkeypatch
 def test_wrong_options_are_a_sentence(wrong: Callable[[], object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         wrong()
+
+
+def test_a_folder_of_something_else_is_no_folder_of_versions(tmp_path: Path) -> None:
+    def check(folder: Path, sources: str = "rules,lm") -> None:
+        check_rollouts(RolloutSettings(world_model=str(folder), sources=sources))
+
+    folders = {role: VersionFolder(tmp_path / role / "versions", role) for role in ("world", "policy")}
+    for folder in folders.values():
+        folder.publish(0, lambda path: write_adapter(path, "model.layers.0.mlp.up_proj", 4, 8), {})
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    check(folders["world"].path)
+    check(empty)  # a trainer that is just starting
+    check(tmp_path / "nowhere", sources="rules,memory")  # nobody asks it
+    with pytest.raises(ConfigError, match=r"--world-model: .*give .*versions"):
+        check(tmp_path / "world")
+    with pytest.raises(ConfigError, match=r"--world-model: .*holds policy-000000-.*no version of the role 'world'"):
+        check(folders["policy"].path)
+
+
+def test_versions_of_another_role_are_not_published(tmp_path: Path) -> None:
+    folder = VersionFolder(tmp_path / "versions", "policy")
+    folder.publish(3, lambda path: write_adapter(path, "model.layers.0.mlp.up_proj", 4, 8), {})
+    with pytest.raises(ConfigError, match=r"no version of the role 'world'"):
+        cli.publish(folder.path, "http://localhost:1", tmp_path)
 
 
 def test_a_task_is_found_by_its_id() -> None:

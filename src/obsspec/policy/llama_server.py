@@ -78,7 +78,7 @@ class LlamaServer:
 
     def __init__(self, model: ServedModel, settings: EngineSettings, log: Path) -> None:
         """Starts it and waits until it answers: about a second. Raises `ConfigError` or `EngineError`."""
-        _check_context(model.path, settings.context)
+        check_context(model.path, settings.context)
         self.weight_version = model.version
         self.slots, self.context = settings.slots, settings.context
         self._log = log
@@ -176,7 +176,8 @@ def _spawn(model: Path, settings: EngineSettings, log: Path) -> subprocess.Popen
         raise ConfigError(f"cannot start the engine with log {log} ({error.strerror})") from None
 
 
-def _check_context(model: Path, context: int) -> None:
+def check_context(model: Path, context: int) -> None:
+    """Raises `ConfigError` for one that the model was not made for."""
     trained = read_metadata(model).get("llama.context_length", context)
     if context > trained:
         raise ConfigError(f"{model} has a context of {trained} tokens: give the engine at most that, not {context}")

@@ -6,12 +6,26 @@ lost at one stage, or used, so the factors multiply to the share that is used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
 
 from obsspec.rollout.attempts import Attempt, Drop, Seconds
+from obsspec.rollout.collector import RolloutResult
+from obsspec.values import StopReason
+
+Reward = Callable[[RolloutResult], float | None]
+
+
+def verified(result: RolloutResult) -> float | None:
+    """What the verifier said."""
+    return result.verdict.reward
+
+
+def verified_if_finished(result: RolloutResult) -> float | None:
+    """What the verifier said, but 0 where a limit ended the rollout and not the policy."""
+    return result.verdict.reward if result.trajectory.stop == StopReason.FINAL else 0.0
 
 
 class Stage(StrEnum):
@@ -81,10 +95,10 @@ class Account:
         self.drops[attempt.drop] += 1
         self._lose(attempt, _LOST_AT[attempt.drop])
 
-    def delivered(self, attempts: Sequence[Attempt]) -> None:
+    def delivered(self, attempts: Sequence[Attempt], reward: Reward = verified) -> None:
         """What is left of a group is used, if its rewards differ; a group of one in any case."""
         usable = [attempt for attempt in attempts if attempt.drop is None]
-        rewards = {attempt.result.verdict.reward for attempt in usable}
+        rewards = {reward(attempt.result) for attempt in usable}
         for attempt in usable:
             if len(attempts) > 1 and len(rewards) == 1:
                 self._lose(attempt, Stage.SIGNAL)

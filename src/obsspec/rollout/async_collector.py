@@ -17,7 +17,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from obsspec.protocols import Policy
-from obsspec.rollout.accounting import Account
+from obsspec.rollout.accounting import Account, Reward, verified
 from obsspec.rollout.attempts import Attempt, Drop, Maker
 from obsspec.rollout.collector import Job, RolloutLog, Speculation, TurnLog
 from obsspec.rollout.trajectory import Trajectory
@@ -41,7 +41,8 @@ class AsyncCollector:
 
     `whole_groups`: a group is delivered when its last rollout has ended, else each rollout for itself. The end of
     one is nothing to its siblings: the others of a group are made to their own ends. `buffer`: deliveries that may
-    wait to be read before no new ones are begun.
+    wait to be read before no new ones are begun. `reward`: what is learnt from, for the books: a group in which it is
+    the same for all has no signal.
     """
 
     policy: Policy
@@ -54,6 +55,7 @@ class AsyncCollector:
     whole_groups: bool = True
     buffer: int = 8
     log: TurnLog | None = None
+    reward: Reward = verified
 
     def __post_init__(self) -> None:
         least = {"in_flight": 1, "sandboxes": 1, "max_staleness": 0, "retries": 0, "buffer": 1}
@@ -139,7 +141,7 @@ class Collection:
                 self._ages.look()
                 self._recheck(unit)
                 if len(unit.ended) == len(unit.jobs):
-                    self.account.delivered(unit.attempts)
+                    self.account.delivered(unit.attempts, self._settings.reward)
                     return unit.attempts
                 self._open.append(unit)
             if self._exhausted and not self._open:

@@ -6,36 +6,40 @@ import fcntl
 import json
 import math
 import os
+import re
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from obsspec.rollout.collector import RolloutResult
+from obsspec.rollout.disk import cut_torn, to_disk
 from obsspec.rollout.records import from_record, to_record
 from obsspec.values import ConfigError
+
+_ARM = re.compile(rb'\{"arm": ("(?:[^"\\]|\\.)*")')  # how a line begins
 
 
 class RunFolder:
     """Append-only. A line counts once it is complete: a run killed while writing loses at most the line in hand.
 
     Opening a folder that another configuration made, or that another process has open, raises `ConfigError`; opening
-    one's own resumes it.
+    one's own resumes it. `free`: entries that need not be what they were, since they make no other rollouts.
     """
 
-    def __init__(self, path: Path, config: Mapping[str, Any]) -> None:
+    def __init__(self, path: Path, config: Mapping[str, Any], free: Collection[str] = ()) -> None:
         self.path = path
         self._rollouts = path / "rollouts.jsonl"
         try:
             path.mkdir(parents=True, exist_ok=True)
             self._lock()
-            self.claim("config.json", config)
+            self.claim("config.json", config, free)
             self._cut_torn_line()
         except OSError as error:
             raise ConfigError(f"can not use the run folder {path}: {error.strerror or error}") from error
 
-    def results(self) -> Iterator[tuple[str, RolloutResult]]:
-        """(arm, result) of every finished rollout, in the order in which they finished.
+    def results(self, wanted: Callable[[str], bool] = lambda arm: True) -> Iterator[tuple[str, RolloutResult]]:
+        """(arm, result) of every finished rollout of the arms that are `wanted`, in the order in which they finished.
 
         Raises `ConfigError` for a line that is no rollout.
         """
@@ -43,7 +47,9 @@ class RunFolder:
             return
         with self._rollouts.open("rb") as lines:
             for number, line in enumerate(lines, 1):
-                yield self._read(number, line)
+                arm = _ARM.match(line)  # most of the time is for the rest of the line
+                if arm is None or wanted(json.loads(arm[1])):
+                    yield self._read(number, line)
 
     def append(self, arm: str, result: RolloutResult) -> None:
         """Write one rollout and force it to disk. Raises `ConfigError` when there is no room; nothing else is lost."""
@@ -103,8 +109,11 @@ class RunFolder:
                 "delete that line to make the rollout again, or choose another --out"
             ) from error
 
-    def claim(self, name: str, facts: Mapping[str, Any]) -> None:
-        """Write down what all rollouts of this folder have in common. Raises `ConfigError` if it was otherwise."""
+    def claim(self, name: str, facts: Mapping[str, Any], free: Collection[str] = ()) -> None:
+        """Write down what all rollouts of this folder have in common. Raises `ConfigError` if it was otherwise.
+
+        `free`: is written down, and may be otherwise from then on.
+        """
         config = json.loads(json.dumps(facts))
         file = self.path / name
         if not file.exists():
@@ -113,7 +122,7 @@ class RunFolder:
             self.write_json(name, config)
             return
         found = self.read_json(name)
-        changed = [key for key in sorted({*found, *config}) if found.get(key) != config.get(key)]
+        changed = [key for key in sorted({*found, *config} - set(free)) if found.get(key) != config.get(key)]
         if changed:
             key = changed[0]
             raise ConfigError(
@@ -125,10 +134,7 @@ class RunFolder:
         if not self._rollouts.exists():
             return
         with self._rollouts.open("rb+") as file:
-            content = file.read()
-            whole = content.rfind(b"\n") + 1
-            if whole != len(content):
-                file.truncate(whole)
+            cut_torn(file.fileno())
 
 
 def replace_text(path: Path, text: str) -> None:
@@ -140,6 +146,7 @@ def replace_text(path: Path, text: str) -> None:
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
+        to_disk(path.parent)
     except OSError as error:
         raise ConfigError(f"can not write {path}: {error.strerror or error}; free some space there") from error
 

@@ -26,7 +26,7 @@ from obsspec.train.collect_settings import CollectSettings
 from obsspec.train.policy_settings import PolicySettings
 from obsspec.train.precision import Precision
 from obsspec.train.record import Progress, record_sessions
-from obsspec.train.rollout_settings import RolloutSettings
+from obsspec.train.rollout_settings import SAME, RolloutSettings
 from obsspec.train.world_settings import WorldSettings
 from obsspec.values import ConfigError
 
@@ -332,10 +332,13 @@ def co(
     world
         How the world model is trained.
     """
+    rollouts = rollouts or RolloutSettings()
+    if rollouts.world_model != SAME:
+        raise ConfigError("--world-model: `train co` takes the one that it trains, leave it out")
     run = _import("co", *_TRL)
     log, versions = out / "policy" / "transitions", out / "world" / "versions"
     versions.mkdir(parents=True, exist_ok=True)  # the first version may come after the first rollout
-    rollouts = replace(rollouts or RolloutSettings(), world_model=str(versions))
+    rollouts = replace(rollouts, world_model=str(versions))
     of_world = (world_start or start, log, out / "world", world or WorldSettings())
     run.train_together(
         run.Policy(start, out / "policy", settings or PolicySettings(), rollouts),

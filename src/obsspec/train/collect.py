@@ -11,20 +11,20 @@ import anyio
 from anyio.to_thread import run_sync
 
 from obsspec.models.adapter import read_adapter
-from obsspec.rollout.accounting import Account
 from obsspec.rollout.collector import RolloutResult
 from obsspec.rollout.store import RunFolder
 from obsspec.tasks.suite import suite
 from obsspec.tasks.task import Split
+from obsspec.train import collect_settings, rollout_settings
 from obsspec.train.collect_settings import CollectSettings
 from obsspec.train.rollout_settings import RolloutSettings
-from obsspec.train.rollouts import Kept, Rollouts
-from obsspec.train.terminal import check_world_model, known_families, open_rollouts
+from obsspec.train.rollouts import ACCOUNT, Kept, Rollouts, read_account
+from obsspec.train.terminal import check_rollouts, known_families, open_rollouts
 from obsspec.train.transition_log import TransitionWriter
 from obsspec.train.versions import VersionFolder
 from obsspec.values import ConfigError
 
-ACCOUNT, TRANSITIONS, ENGINES = "account.json", "transitions", "engines"
+TRANSITIONS, ENGINES = "transitions", "engines"
 _LABEL, _POLL_S = "collect", 0.5
 
 Seen = Callable[[RolloutResult], None]
@@ -39,13 +39,12 @@ class Collecting:
     def __init__(self, policy: Path, out: Path, settings: CollectSettings, rollouts: RolloutSettings) -> None:
         known_families(settings.families)  # what is wrong is said before the folder is bound to it
         first_version(policy)
-        check_world_model(rollouts)
+        check_rollouts(rollouts)
         self._policy, self._settings, self._rollouts = policy, settings, rollouts
         self.config = {"policy": str(policy), **settings.as_config(), **rollouts.as_config()}
-        self._folder = RunFolder(out, self.config)
-        self.kept = Kept(self._folder, self.store)
-        there = (out / ACCOUNT).exists()
-        self.account = Account.from_json(self._folder.read_json(ACCOUNT)) if there else Account()
+        self._folder = RunFolder(out, self.config, collect_settings.FREE | rollout_settings.FREE)
+        self.account = read_account(self._folder)
+        self.kept = Kept(self._folder, self.account)
 
     @property
     def prompts(self) -> list[str]:

@@ -16,7 +16,7 @@ def _help(text: str) -> Parameter:
     return Parameter(help=text)
 
 
-_FREE = frozenset(("tasks", "sandboxes", "max_staleness", "retries"))  # may change from one call to the next
+FREE = frozenset(("tasks", "sandboxes", "max_staleness", "retries"))  # may change from one call to the next
 
 
 @Parameter(name="*")
@@ -45,5 +45,4 @@ class CollectSettings:
         return Flow(self.sandboxes or None, self.max_staleness, self.strict_version, self.retries)
 
     def as_config(self) -> dict[str, Any]:
-        """What a run folder must agree on to be resumed."""
-        return {name: value for name, value in asdict(self).items() if name not in _FREE}
+        return asdict(self)

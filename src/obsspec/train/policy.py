@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -26,50 +25,59 @@ from trl import GRPOConfig
 from obsspec.integrations.trl.function import RolloutFunction, finished_reward, reward
 from obsspec.models.adapter import Adapter, read_adapter
 from obsspec.models.tokenizer import load_vocabulary
+from obsspec.rollout.accounting import verified, verified_if_finished
 from obsspec.rollout.store import RunFolder
 from obsspec.tasks.suite import suite
 from obsspec.tasks.task import Split
+from obsspec.train import policy_settings, rollout_settings
 from obsspec.train.account_table import account_table
 from obsspec.train.adapter import model_of, rank_of, save_adapter
 from obsspec.train.causal_lm import PackedCausalLM, tokenizer_of
-from obsspec.train.policy_log import Books, Log, Say, read_account, store_account
+from obsspec.train.policy_log import Books, Log, Say
 from obsspec.train.policy_settings import DECAYING, Loss, PolicySettings, Schedule
 from obsspec.train.policy_trainer import MarkComplete, MergeAfterStep, PackedGRPOTrainer, last_complete, step_of
-from obsspec.train.rollout_settings import RolloutSettings
-from obsspec.train.rollouts import Kept
+from obsspec.train.rollout_settings import Flow, RolloutSettings
+from obsspec.train.rollouts import Kept, read_account
 from obsspec.train.run import keep_memory, working_type
-from obsspec.train.terminal import check_world_model, known_families, open_rollouts
+from obsspec.train.terminal import check_rollouts, known_families, open_rollouts
 from obsspec.train.transition_log import TransitionWriter
 from obsspec.train.versions import VersionFolder
 from obsspec.values import ConfigError
 
 END = "<|im_end|>"
 TRAINER, VERSIONS, TRANSITIONS, LOG = "trainer", "policy", "transitions", "log.jsonl"
-ENGINES, ACCOUNT = "engines", "account.json"
+ENGINES = "engines"
 
 
 def train_policy(start: Path, out: Path, settings: PolicySettings, rollouts: RolloutSettings, say: Say) -> None:
     """Train, or go on training, until `settings.steps`. Killed at any time, the same call goes on from there."""
     families = known_families(settings.families)  # what is wrong is said before the folder is bound to it
-    check_world_model(rollouts)
+    check_rollouts(rollouts)
     adapter = read_adapter(start)
     rank_of(adapter)
     checkpoint = last_complete(out / TRAINER)
     if checkpoint is not None and step_of(checkpoint) > settings.steps:
         raise ConfigError(f"--steps {settings.steps}: the run has made {step_of(checkpoint)}, give as many or more")
     config = {"start": str(start), **settings.as_config(), **rollouts.as_config()}
-    folder = RunFolder(out, config)
+    folder = RunFolder(out, config, policy_settings.FREE | rollout_settings.FREE)
     keep_memory()
     torch.set_num_threads(settings.train_threads or len(os.sched_getaffinity(0)))
     model = _model(adapter, settings)
     versions = VersionFolder(out / VERSIONS, "policy")
     with ExitStack() as stack:
         log = stack.enter_context(TransitionWriter(out / TRANSITIONS, "policy"))
-        account = read_account(out / ACCOUNT)
-        kept = Kept(folder, partial(store_account, out / ACCOUNT, account), before=log.sync)
+        account = read_account(folder)
+        kept = Kept(folder, account, before=log.sync, since=step_of(checkpoint) if checkpoint is not None else 0)
         function = RolloutFunction(
             partial(
-                open_rollouts, rollouts, folder=out / ENGINES, seed=settings.seed, kept=kept, log=log, account=account
+                open_rollouts,
+                rollouts,
+                folder=out / ENGINES,
+                seed=settings.seed,
+                kept=kept,
+                log=log,
+                account=account,
+                flow=Flow(reward=verified if settings.reward_unfinished else verified_if_finished),
             ),
             saver(versions, settings.keep_every),
             model.config.eos_token_id,
@@ -78,7 +86,7 @@ def train_policy(start: Path, out: Path, settings: PolicySettings, rollouts: Rol
         tasks = suite(Split.TRAIN, settings.tasks, families, settings.difficulty, settings.task_seed)
         tokenizer = tokenizer_of(load_vocabulary(), END)
         trainer = make_trainer(model, tokenizer, [task.id for task in tasks], function, out, settings, say)
-        trainer.add_callback(Books(out / ACCOUNT, account))
+        trainer.add_callback(Books(folder, account))
         if checkpoint is not None:
             say(f"going on from {checkpoint.name}")
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
@@ -101,7 +109,8 @@ def saver(versions: VersionFolder, keep_every: int) -> Callable[[Any, Path], str
     def save(trainer: Any, path: Path) -> str:
         step = int(trainer.state.global_step)
         version = versions.publish(step, lambda p: save_adapter(trainer.model.llama, p), {"step": step})
-        shutil.copyfile(version.adapter, path)
+        path.unlink(missing_ok=True)
+        path.symlink_to(version.adapter.resolve())
         versions.drop(step - 2, unless=lambda number: number % keep_every == 0)
         return version.name
 

@@ -11,32 +11,23 @@ from typing import Any
 from transformers import TrainerCallback
 
 from obsspec.rollout.accounting import Account
-from obsspec.rollout.store import json_text, replace_text
+from obsspec.rollout.store import RunFolder, replace_text
+from obsspec.train.rollouts import ACCOUNT
 
 Say = Callable[[Any], None]  # a line of text, or a table
-
-
-def read_account(path: Path) -> Account:
-    """The books of the run so far."""
-    return Account.from_json(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else Account()
-
-
-def store_account(path: Path, account: Account) -> None:
-    """In one step."""
-    replace_text(path, json_text(account.to_json()))
 
 
 class Books(TrainerCallback):
     """Adds the seconds of the update to the account, and stores it with the step."""
 
-    def __init__(self, path: Path, account: Account) -> None:
-        self._path, self._account = path, account
+    def __init__(self, folder: RunFolder, account: Account) -> None:
+        self._folder, self._account = folder, account
 
     def on_log(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         now = state.log_history[-1]
         if "step_time" in now:
             self._account.train_s += now["step_time"] - now["rollouts/collect_s"]
-            store_account(self._path, self._account)
+            self._folder.write_json(ACCOUNT, self._account.to_json())
 
 
 class Log(TrainerCallback):

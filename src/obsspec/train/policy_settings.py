@@ -33,6 +33,7 @@ class Schedule(StrEnum):
     DECAY = "decay"
 
 
+FREE = frozenset(("train_threads", "keep_every"))  # may change from one call to the next
 DECAYING = 0.3  # of the steps, with Schedule.DECAY
 
 

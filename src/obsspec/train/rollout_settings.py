@@ -8,6 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from obsspec.policy.llama_server import EngineMode
+from obsspec.rollout.accounting import Reward, verified
 from obsspec.rollout.rules import Limits
 from obsspec.sandbox.latency import LatencySpec
 from obsspec.train.checks import at_least
@@ -22,9 +23,14 @@ class Flow:
     max_staleness: int | None = None
     strict_version: bool = False
     retries: int = 0
+    reward: Reward = verified
 
 
+SAME = "same"  # the world model is the policy's engine
 SOURCES = ("rules", "memory", "replica", "lm")
+
+
+FREE = frozenset(("threads", "concurrency"))  # what fits the machine may change from one call to the next
 
 
 def _help(text: str) -> Parameter:
@@ -44,7 +50,7 @@ class RolloutSettings:
             "The language world model: 'same' (the policy's engine), an adapter (.safetensors), or a folder of "
             "versions that `train world` publishes, which is followed."
         ),
-    ] = "same"
+    ] = SAME
     depth: Annotated[int, _help("D: predicted observations that may stand unverified in a chain.")] = 4
     guarded: Annotated[bool, _help("Send the calls of unverified turns ahead.")] = True
     latency: Annotated[
@@ -75,6 +81,11 @@ class RolloutSettings:
         """In the order of the cascade."""
         named = {name.strip() for name in self.sources.split(",") if name.strip()}
         return tuple(name for name in SOURCES if name in named) + tuple(sorted(named - set(SOURCES)))
+
+    @property
+    def own_engine(self) -> bool:
+        """The language world model has an engine beside the policy's."""
+        return self.speculate and "lm" in self.source_names and self.world_model != SAME
 
     @property
     def limits(self) -> Limits:

@@ -18,6 +18,8 @@ from obsspec.train.weights import Serving
 
 MakeJob = Callable[[str, str, int], Job]  # prompt, label of the rollout, step
 
+ACCOUNT = "account.json"
+_ARM = "step-"
 _OUTDATED = (Drop.STALE, Drop.MIXED_VERSIONS)  # nothing failed in them, but they are not to be used
 
 
@@ -25,21 +27,30 @@ _OUTDATED = (Drop.STALE, Drop.MIXED_VERSIONS)  # nothing failed in them, but the
 class Kept:
     """The rollouts of a run on disk: a resumed run makes none of them again, but those in which a part failed.
 
-    `before`: is called before each that is kept, in a thread; `then`: after it.
+    `account`: is stored with each. `before`: is called before each that is kept, in a thread. `since`: the first step
+    that rollouts may still be asked for of; of those before it none is remembered.
     """
 
     folder: RunFolder
-    then: Callable[[], None] = lambda: None
+    account: Account | None = None
     before: Callable[[], None] = lambda: None
+    since: int = 0
     found: dict[str, RolloutResult] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.found = {r.seed: r for _, r in self.folder.results() if not r.trajectory.stop.is_error}
+        results = self.folder.results(lambda arm: int(arm.removeprefix(_ARM)) >= self.since)
+        self.found = {r.seed: r for _, r in results if not r.trajectory.stop.is_error}
 
     async def keep(self, step: int, result: RolloutResult) -> None:
         await run_sync(self.before)
-        await run_sync(self.folder.append, f"step-{step}", result)
-        self.then()
+        await run_sync(self.folder.append, f"{_ARM}{step}", result)
+        if self.account is not None:
+            await run_sync(self.folder.write_json, ACCOUNT, self.account.to_json())
+
+
+def read_account(folder: RunFolder) -> Account:
+    """The books of the run so far."""
+    return Account.from_json(folder.read_json(ACCOUNT)) if (folder.path / ACCOUNT).exists() else Account()
 
 
 class Rollouts:

@@ -12,9 +12,10 @@ import anyio
 
 from obsspec.compare.world import QUICK_TOOL_S
 from obsspec.models.adapter import read_adapter
+from obsspec.models.base import base_model_path
 from obsspec.models.remerge import Merger
 from obsspec.models.tokenizer import load_vocabulary
-from obsspec.policy.llama_server import EngineSettings, cores_minus_one
+from obsspec.policy.llama_server import EngineSettings, check_context, cores_minus_one
 from obsspec.policy.retry import Retrying
 from obsspec.render.terminal import TerminalRenderer
 from obsspec.rollout.accounting import Account
@@ -72,10 +73,23 @@ def known_families(text: str) -> tuple[str, ...]:
     return names
 
 
-def check_world_model(settings: RolloutSettings) -> None:
-    """Raises `ConfigError` where there is none, before anything is begun."""
-    path = Path(settings.world_model)
-    if not settings.speculate or settings.world_model == "same" or path.is_dir():
+def check_rollouts(settings: RolloutSettings) -> None:
+    """Raises `ConfigError` for a context or a world model that cannot be, before anything is begun."""
+    model = base_model_path()
+    try:
+        check_context(model, _context(settings))
+    except ConfigError as error:
+        raise ConfigError(f"--max-context: {error}") from None
+    if settings.own_engine:
+        _check_world_model(Path(settings.world_model))
+
+
+def _check_world_model(path: Path) -> None:
+    if path.is_dir():
+        try:
+            VersionFolder(path, "world").check()
+        except ConfigError as error:
+            raise ConfigError(f"--world-model: {error}") from None
         return
     if path.suffix != ".safetensors":
         raise ConfigError(f"--world-model: {path} is no folder of versions: give 'same', an adapter, or such a folder")
@@ -100,7 +114,7 @@ async def open_rollouts(
     `folder`: for logs and files in passing. `seed`: of the sampling. `log`: where turns go.
     `account`: what keeps the books. `flow`: further limits of the collector. Raises `ConfigError`.
     """
-    check_world_model(settings)
+    check_rollouts(settings)
     async with AsyncExitStack() as stack:
         renderer = TerminalRenderer(load_vocabulary())
         sandboxes = await _sandboxes(settings, stack)
@@ -109,7 +123,7 @@ async def open_rollouts(
         live = await stack.enter_async_context(open_live_policy(serving.open(adapter, name)))
         speculation = None
         if settings.speculate:
-            engine = live if settings.world_model == "same" else await _world(settings, adapter, folder, merger, stack)
+            engine = await _world(settings, adapter, folder, merger, stack) if settings.own_engine else live
             language = LanguageWorldModel(engine, renderer, max_context=settings.max_context)
             speculation = _speculation(settings, live, language)
 
@@ -128,6 +142,7 @@ async def open_rollouts(
             max_staleness=flow.max_staleness,
             strict_version=flow.strict_version,
             retries=flow.retries,
+            reward=flow.reward,
             log=log,
         )
         yield Rollouts(live, serving, collector, job, kept=kept, account=account)
@@ -158,13 +173,17 @@ async def _world(
 
 
 def _engine(settings: RolloutSettings) -> EngineSettings:
-    engines = 1 if settings.world_model == "same" or not settings.speculate else 2
+    engines = 2 if settings.own_engine else 1
     return EngineSettings(
         mode=settings.mode,
         slots=settings.slots,
-        context=-(-settings.max_context // _BLOCK) * _BLOCK,
+        context=_context(settings),
         threads=max(1, (settings.threads or cores_minus_one()) // engines),
     )
+
+
+def _context(settings: RolloutSettings) -> int:
+    return -(-settings.max_context // _BLOCK) * _BLOCK
 
 
 async def _sandboxes(settings: RolloutSettings, stack: AsyncExitStack) -> TerminalSandboxes:
@@ -176,7 +195,7 @@ async def _sandboxes(settings: RolloutSettings, stack: AsyncExitStack) -> Termin
 def _speculation(settings: RolloutSettings, live: LivePolicy, language: LanguageWorldModel) -> Speculation:
     spare = max(0, settings.slots - settings.concurrency)
     gate = ExpectedValueGate(
-        GateSettings(slots=spare, shared_engine=settings.world_model == "same", guarded=settings.guarded),
+        GateSettings(slots=spare, shared_engine=not settings.own_engine, guarded=settings.guarded),
         load=lambda: live.busy,
     )
     replicas = Replicas(_spec_of, ReplicaSettings(profile=parse_profile("standard")))

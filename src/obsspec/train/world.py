@@ -14,7 +14,7 @@ from obsspec.train.adapter import model_of, rank_of
 from obsspec.train.run import asked_to_stop, keep_memory, working_type
 from obsspec.train.transition_log import Follower
 from obsspec.train.versions import VersionFolder
-from obsspec.train.world_settings import WorldSettings
+from obsspec.train.world_settings import FREE, WorldSettings
 from obsspec.train.world_trainer import WorldTrainer
 from obsspec.values import ConfigError
 
@@ -30,7 +30,7 @@ def train_world(
         rank_of(adapter)
     if not _is_log(log, follow):
         say(f"waiting for the transition log {log}")
-    _folder = RunFolder(out, {"start": str(start), **settings.as_config()})  # locked while it lives
+    _folder = RunFolder(out, {"start": str(start), **settings.as_config()}, FREE)  # locked while it lives
     keep_memory()
     torch.set_num_threads(settings.threads)
     model = model_of(adapter, working_type(settings.precision), whole=settings.full)

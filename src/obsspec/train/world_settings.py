@@ -20,6 +20,9 @@ class Order(StrEnum):
     MIXED = "mixed"
 
 
+FREE = frozenset(("threads", "keep_every", "patience_s"))  # may change from one call to the next
+
+
 def _help(text: str) -> Parameter:
     return Parameter(help=text)
 
